@@ -1,0 +1,85 @@
+// Turns one program of a schedule into the flat list of steps of one rank: loops unrolled, bind-time
+// expressions evaluated, ranges checked against their buffers. Used by bind and by the checker.
+#pragma once
+
+#include "bagua/Schedule.h"
+
+namespace bagua::rt {
+
+struct BindValues {
+  int64_t world = 1, rank = 0, localRank = 0, localSize = 1, nodes = 1;
+  int64_t length = 0; ///< Elements in the bucket.
+  fb::DType dtype = fb::DType::F32;
+  std::vector<int64_t> intParameters;  ///< By parameter index; per-step ones hold their default.
+  std::vector<double> floatParameters; ///< By parameter index.
+};
+int64_t elementBytes(fb::DType dtype);
+
+/// Values that may change from step to step.
+struct StepValues {
+  int64_t step = 0;
+  std::vector<int64_t> intParameters;
+  std::vector<double> floatParameters;
+};
+
+/// A step-time expression frozen at bind: constant, or a pool node with its loop variables bound.
+struct StepExpr {
+  bool isConstant = true;
+  int64_t intValue = 0;
+  double floatValue = 0;
+  uint32_t node = kNone;
+  std::vector<std::pair<uint32_t, int64_t>> loops; ///< Loop id -> value.
+};
+
+struct ByteRange {
+  fb::Space space = fb::Space::Buffer;
+  uint32_t id = 0;    ///< Buffer index, or slots index.
+  uint32_t index = 0; ///< Slot within the pool.
+  uint64_t offset = 0, bytes = 0;
+};
+
+struct FlatStep {
+  enum class Kind : uint8_t { Send, Recv, Release, Launch, Wait };
+  Kind kind;
+  fb::Queue queue;
+  std::vector<uint32_t> waits; ///< Flat event numbers, sorted, unique.
+  uint32_t signal = kNone;     ///< Flat event number.
+  bool guarded = false;
+  StepExpr guard; ///< Meaningful if guarded.
+  StepExpr peer;  ///< Send, Recv.
+  uint32_t channel = 0;
+  ByteRange range;              ///< Send: source. Recv, Release: slot (offset 0, the message's bytes).
+  uint32_t kernel = kNone;      ///< Launch.
+  std::vector<ByteRange> inputs, outputs;
+  std::vector<StepExpr> scalars;
+  uint64_t count = 0; ///< Launch: elements.
+  fb::Gate gate{};    ///< Wait.
+  uint32_t location = 0;
+};
+
+struct FlatProgram {
+  const fb::ProgramT *source = nullptr;
+  std::vector<uint64_t> bufferBytes;  ///< By buffer index.
+  struct Pool { uint64_t count, bytes; };
+  std::vector<Pool> slots;            ///< By slots index.
+  uint32_t eventCount = 0;
+  std::vector<FlatStep> steps;        ///< Program order; queues interleave.
+  uint64_t wireBytes = 0;             ///< Program.wire_bytes evaluated.
+  uint64_t rounds = 0;
+};
+
+/// Errors: overflow, division by zero, a range outside its buffer, a slot or event index outside its
+/// pool, a bind-time peer outside [0, world) or equal to rank, more than kMaxSteps steps; each names
+/// program, location and value. Zero-byte sends, receives (with their releases) and launches of zero elements become
+/// steps that are left out; events they would signal count as set (removed from `waits`).
+StatusOr<FlatProgram> expand(const Schedule &schedule, const fb::ProgramT &program,
+                             const BindValues &values);
+inline constexpr size_t kMaxSteps = size_t{1} << 20;
+
+/// Evaluates a step-time expression.
+StatusOr<int64_t> evaluateInt(const Schedule &schedule, const StepExpr &expr, const BindValues &bind,
+                              const StepValues &step);
+StatusOr<double> evaluateFloat(const Schedule &schedule, const StepExpr &expr, const BindValues &bind,
+                               const StepValues &step);
+
+} // namespace bagua::rt

@@ -1,0 +1,134 @@
+/* The C interface of the Bagua runtime: opaque handles, status codes, raw pointers. No exception
+ * leaves it. Every function that returns bagua_code leaves its outputs untouched on failure, and
+ * bagua_last_error() then tells what is wrong. Functions of different contexts may run concurrently;
+ * functions of one context are thread-safe unless they say otherwise. */
+#ifndef BAGUA_H
+#define BAGUA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__cplusplus)
+extern "C" {
+#endif
+
+#define BAGUA_API __attribute__((visibility("default")))
+
+typedef enum bagua_code {
+  BAGUA_OK = 0,
+  BAGUA_PENDING = 1,             /* not finished yet; call again */
+  BAGUA_INVALID_ARGUMENT = 2,    /* bad input: file, option, environment variable */
+  BAGUA_FAILED_PRECONDITION = 3, /* call in the wrong state */
+  BAGUA_MISMATCH = 4,            /* ranks disagree; the message names both sides */
+  BAGUA_PEER_LOST = 5,           /* a rank died or left; the message names it */
+  BAGUA_TIMEOUT = 6,             /* a rank did not answer in time; the message names it */
+  BAGUA_UNIMPLEMENTED = 7,
+  BAGUA_RESOURCE_EXHAUSTED = 8,
+  BAGUA_INTERNAL = 9
+} bagua_code;
+
+typedef enum bagua_dtype { BAGUA_F32 = 0, BAGUA_F64 = 1 } bagua_dtype;
+typedef enum bagua_event { BAGUA_GRADIENT = 0, BAGUA_BEFORE_FORWARD = 1, BAGUA_AFTER_UPDATE = 2 } bagua_event;
+typedef enum bagua_gate { BAGUA_BEFORE_UPDATE = 0 } bagua_gate;
+
+typedef struct bagua_context bagua_context;
+typedef struct bagua_schedule bagua_schedule;
+typedef struct bagua_binding bagua_binding;
+
+/* Message of the calling thread's last failed call; valid until its next call. Never NULL. */
+BAGUA_API const char *bagua_last_error(void);
+BAGUA_API const char *bagua_version(void);
+
+/* ---- Context: one rank of one group ---- */
+typedef struct bagua_init_options {
+  size_t struct_size;           /* sizeof(bagua_init_options) */
+  int rank, world;              /* -1: taken from the environment (torchrun, bagua-run), else alone */
+  int local_rank, local_size;   /* -1: derived */
+  const char *store;            /* "host:port" of rank 0's store, or NULL: from the environment.
+                                   Rank 0 listens there; port 0 is for rank 0 of world 1 only. */
+  const char *transport;        /* "auto" (NULL), "window", "ucx" */
+  int64_t step_timeout_ms;      /* 0: BAGUA_STEP_TIMEOUT_MS or 300000 */
+  int64_t bootstrap_timeout_ms; /* 0: BAGUA_BOOTSTRAP_TIMEOUT_MS or 300000 */
+} bagua_init_options;
+
+/* Blocks until every rank has joined. Collective. */
+BAGUA_API bagua_code bagua_init(const bagua_init_options *options, bagua_context **context);
+/* Says goodbye to the peers, frees everything but memory from bagua_alloc that is still in use.
+ * Not thread-safe against other calls of this context. NULL is allowed. */
+BAGUA_API void bagua_shutdown(bagua_context *context);
+BAGUA_API int bagua_rank(const bagua_context *context);
+BAGUA_API int bagua_world(const bagua_context *context);
+BAGUA_API int bagua_local_rank(const bagua_context *context);
+BAGUA_API int bagua_local_size(const bagua_context *context);
+/* One line: where rank and world came from ("torchrun environment"). Owned by the context. */
+BAGUA_API const char *bagua_source(const bagua_context *context);
+
+/* Transport memory: peers on this host read it in place, so buckets that lie in it need no copy.
+ * Zeroed, 64-byte aligned, valid until bagua_free even after bagua_shutdown. */
+BAGUA_API bagua_code bagua_alloc(bagua_context *context, size_t bytes, void **memory);
+BAGUA_API void bagua_free(void *memory);
+
+/* ---- Small collectives of the control plane (through the store; not for bulk data) ---- */
+/* Compares `text` (JSON) on all ranks; BAGUA_MISMATCH names the first differing path, the ranks and
+ * both values. Collective, in one order on all ranks. */
+BAGUA_API bagua_code bagua_agree(bagua_context *context, const char *what, const char *text);
+BAGUA_API bagua_code bagua_barrier(bagua_context *context, const char *what);
+/* Root's bytes to all, through the transport; counted apart from payload. Collective. */
+BAGUA_API bagua_code bagua_broadcast(bagua_context *context, void *data, size_t bytes, int root);
+
+/* ---- Schedules ---- */
+BAGUA_API bagua_code bagua_schedule_load(const char *path, bagua_schedule **schedule);
+BAGUA_API bagua_code bagua_schedule_parse(const void *bytes, size_t size, bagua_schedule **schedule);
+BAGUA_API void bagua_schedule_free(bagua_schedule *schedule);
+/* JSON: name, digest, dtypes, owns_update, grain, parameters, programs [{name, event, gates}]. Owned by it. */
+BAGUA_API const char *bagua_schedule_info(const bagua_schedule *schedule);
+/* The compiler's formula: payload bytes `rank` sends for one run of the program of `event`. */
+BAGUA_API bagua_code bagua_schedule_wire_bytes(const bagua_schedule *schedule, bagua_event event,
+                                               int world, int rank, int64_t length, bagua_dtype dtype,
+                                               int64_t *bytes);
+
+/* ---- Bindings: a schedule on one bucket ---- */
+typedef struct bagua_bucket {
+  size_t struct_size;
+  const char *name;   /* same on all ranks */
+  int64_t length;     /* elements, >= 0 */
+  bagua_dtype dtype;
+  void *gradient;     /* length elements, or NULL if no program uses it */
+  void *weight;
+} bagua_bucket;
+
+/* Collective, in one order on all ranks: compares schedule digest, bucket, dtype and parameters. The
+ * schedule may be freed afterwards; the bucket's memory must outlive the binding. */
+BAGUA_API bagua_code bagua_bind(bagua_context *context, const bagua_schedule *schedule,
+                                const bagua_bucket *bucket, bagua_binding **binding);
+/* Only when no program runs, or after an error. */
+BAGUA_API void bagua_unbind(bagua_binding *binding);
+/* Starts the program of `event`, if there is one; returns at once. From now until bagua_wait says BAGUA_OK
+ * the bucket belongs to the program, as far as its job buffers are read or written. Programs of one
+ * binding run one after the other: a start while one runs is BAGUA_FAILED_PRECONDITION. */
+BAGUA_API bagua_code bagua_start(bagua_binding *binding, bagua_event event, int64_t step);
+/* Lets a waiting program pass `gate` (once per run). */
+BAGUA_API bagua_code bagua_open_gate(bagua_binding *binding, bagua_gate gate);
+/* Drives communication until the running program has finished (BAGUA_OK), an error, or `slice_ms` passed
+ * (BAGUA_PENDING); callers loop so that signals are seen. */
+BAGUA_API bagua_code bagua_wait(bagua_binding *binding, int64_t slice_ms);
+
+/* ---- Watching ---- */
+typedef struct bagua_statistics {
+  size_t struct_size;
+  uint64_t runs;            /* programs finished */
+  uint64_t bytes_raw;       /* bucket bytes of those runs (length * element size) */
+  uint64_t bytes_wire;      /* payload given to send, codec headers included */
+  uint64_t wait_ns;         /* time spent inside bagua_wait */
+  uint64_t busy_ns;         /* from start to finish of programs, summed */
+} bagua_statistics;
+BAGUA_API bagua_code bagua_binding_statistics(const bagua_binding *binding, bagua_statistics *statistics);
+/* Deadlines do not run while paused > 0 (nested). For long work outside communication. */
+BAGUA_API void bagua_pause_timeout(bagua_context *context, int pause /* +1 or -1 */);
+/* Writes this rank's Chrome trace so far to `path` (JSON). BAGUA_TRACE_FILE does it at shutdown. */
+BAGUA_API bagua_code bagua_trace_write(bagua_context *context, const char *path);
+
+#if defined(__cplusplus)
+}
+#endif
+#endif
