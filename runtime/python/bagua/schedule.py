@@ -1,0 +1,125 @@
+"""Schedules by algorithm name, schedule file or algorithm source."""
+
+import ctypes
+import hashlib
+import json
+import os
+import subprocess
+import tempfile
+
+from . import _capi, _config
+
+
+class Schedule:
+    """A loaded and validated schedule file. Immutable."""
+
+    def __init__(self, path):
+        handle = ctypes.c_void_p()
+        _capi.call("bagua_schedule_load", os.fsencode(path), ctypes.byref(handle))
+        self._handle = handle
+        self.path = path
+        self.info = json.loads(_capi.call("bagua_schedule_info", handle))
+
+    def __del__(self):
+        if getattr(self, "_handle", None):
+            _capi.call("bagua_schedule_free", self._handle)
+            self._handle = None
+
+    @property
+    def name(self):
+        return self.info["name"]
+
+    @property
+    def digest(self):
+        return self.info["digest"]
+
+    def wire_bytes(self, event, world, rank, length, dtype):
+        """Payload bytes that `rank` sends for one run of `event`'s program: the compiler's formula."""
+        result = ctypes.c_int64()
+        _capi.call(
+            "bagua_schedule_wire_bytes",
+            self._handle,
+            _capi.EVENTS[event],
+            world,
+            rank,
+            length,
+            dtype,
+            ctypes.byref(result),
+        )
+        return result.value
+
+
+def algorithms_folder():
+    """Where the compiled algorithms lie: BAGUA_ALGORITHMS, else this build's or install's folder."""
+    return os.environ.get("BAGUA_ALGORITHMS") or _config.ALGORITHMS
+
+
+def shipped_algorithms():
+    """Names of the algorithms that need no compiler."""
+    try:
+        files = os.listdir(algorithms_folder())
+    except FileNotFoundError:
+        return []
+    return sorted(f[: -len(".bsched")] for f in files if f.endswith(".bsched"))
+
+
+def find_schedule(algorithm):
+    """Loads `algorithm`: a shipped name, a `.bsched` file, or a `.mlir` file (compiled in a child process
+    and cached by content). Raises InvalidArgumentError with the alternatives or the compiler's messages."""
+    algorithm = os.fspath(algorithm)
+    if algorithm.endswith(".bsched"):
+        return Schedule(algorithm)
+    if algorithm.endswith(".mlir"):
+        return Schedule(_compile(algorithm))
+    path = os.path.join(algorithms_folder(), algorithm + ".bsched")
+    if os.sep in algorithm or not os.path.exists(path):
+        names = ", ".join(shipped_algorithms()) or f"none found in {algorithms_folder()}"
+        raise _capi.InvalidArgumentError(
+            f"no algorithm {algorithm!r}: expected one of the shipped ones ({names}), a .mlir file or a .bsched file"
+        )
+    return Schedule(path)
+
+
+def _cache_folder():
+    base = os.environ.get("BAGUA_CACHE") or os.path.join(
+        os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache"), "bagua"
+    )
+    os.makedirs(base, exist_ok=True)
+    return base
+
+
+def _compile(source):
+    compiler = os.environ.get("BAGUA_OPT") or _config.COMPILER
+    if not os.path.exists(source):
+        raise _capi.InvalidArgumentError(f"no algorithm file {source!r}")
+    if not os.path.exists(compiler):
+        raise _capi.InvalidArgumentError(
+            f"{source}: an algorithm's source needs the compiler, which is not at {compiler}: set BAGUA_OPT, "
+            "or compile it elsewhere with bagua-opt --emit=schedule and pass the .bsched file"
+        )
+    key = hashlib.sha256()
+    stat = os.stat(compiler)
+    key.update(f"{stat.st_size}:{stat.st_mtime_ns}:{os.path.basename(source)}\n".encode())
+    with open(source, "rb") as file:
+        key.update(file.read())
+    target = os.path.join(_cache_folder(), key.hexdigest()[:32] + ".bsched")
+    if os.path.exists(target):
+        return target
+    descriptor, partial = tempfile.mkstemp(dir=os.path.dirname(target), suffix=".partial")
+    os.close(descriptor)
+    try:
+        done = subprocess.run(
+            [compiler, "--emit=schedule", "-o", partial, os.path.basename(source)],
+            cwd=os.path.dirname(os.path.abspath(source)),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise _capi.InvalidArgumentError(f"{source} does not compile:\n{done.stderr.strip()}")
+        os.replace(partial, target)  # Ranks of one host may race: each writes the same bytes.
+    finally:
+        if os.path.exists(partial):
+            os.unlink(partial)
+    return target

@@ -1,0 +1,414 @@
+"""Communication inside a PyTorch training job: hooks that start schedules and wait for them."""
+
+import contextlib
+import logging
+import types
+
+import torch
+
+from .. import _capi
+from ..context import Memory
+from ..schedule import find_schedule
+from . import plan as planning
+
+log = logging.getLogger("bagua")
+
+
+def _dense(tensor):
+    """True if the tensor's elements fill their memory without gaps or overlaps, in any order of dimensions."""
+    expected = 1
+    for stride, size in sorted((st, sz) for st, sz in zip(tensor.stride(), tensor.size()) if sz != 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+class _Bucket:
+    """One bucket: its flat memory, the views of its parameters, and its binding."""
+
+    def __init__(self, context, schedule, plan, roles):
+        self.plan = plan
+        self.name = plan.name
+        _, code, size = planning.DTYPES[plan.dtype]
+        self.gradient = self._flat(context, size) if "gradient" in roles else None
+        self.weight = self._flat(context, size) if "weight" in roles else None
+        self.gradient_views = [self._view(self.gradient, slot) for slot in plan.slots]
+        self.weight_views = [self._view(self.weight, slot) for slot in plan.slots]
+        self.binding = context.bind(
+            schedule,
+            plan.name,
+            plan.length,
+            code,
+            None if self.gradient is None else self.gradient.data_ptr(),
+            None if self.weight is None else self.weight.data_ptr(),
+        )
+        self.missing = 0  # Gradients still expected in this backward.
+        self.running = False
+
+    def _flat(self, context, size):
+        memory = Memory(context, self.plan.length * size)
+        return torch.frombuffer(memory.buffer(), dtype=self.plan.dtype, count=self.plan.length)
+
+    @staticmethod
+    def _view(flat, slot):
+        if flat is None:
+            return None
+        parameter = slot.parameter
+        if _dense(parameter):  # Keeps channels_last and transposed layouts.
+            return flat.as_strided(parameter.size(), parameter.stride(), slot.offset)
+        return flat[slot.offset : slot.offset + slot.numel].view(parameter.size())
+
+    def attach_weights(self):
+        """Moves the parameters into the bucket, also those whose `.data` was replaced since."""
+        for slot, view in zip(self.plan.slots, self.weight_views):
+            data = slot.parameter.data
+            if data.data_ptr() != view.data_ptr() or data.stride() != view.stride():
+                view.copy_(data)
+                slot.parameter.data = view
+
+    def start(self, event, step):
+        self.running = True
+        self.binding.start(event, step)
+
+    def wait(self):
+        if self.running:
+            self.binding.wait()
+            self.running = False
+
+
+class _Job:
+    """What wrap() attaches to a model and its optimizer."""
+
+    def __init__(self, context, model, optimizer, schedule, bucket_bytes):
+        self.context = context
+        self.model = model
+        self.optimizer = optimizer
+        self.schedule = schedule
+        self.step = 0
+        self.synchronize = True  # False inside no_sync().
+        programs = {program["event"]: program for program in schedule.info["programs"]}
+        self.has_gradient = "gradient" in programs
+        self.has_forward = "before_forward" in programs
+        self.has_after_update = "after_update" in programs
+        self.forward_gates = programs.get("before_forward", {}).get("gates", [])
+        roles = {role for program in programs.values() for role in program["roles"]}
+
+        planning.refuse_sparse(model)
+        plans = planning.make_plan(model, optimizer, schedule, bucket_bytes)
+        if not plans:
+            log.warning("no trainable parameters: algorithm %r has nothing to do", schedule.name)
+        self.plan = planning.describe(plans, schedule)
+        context.agree("bucket plan", self.plan)
+        context.agree("model", _shapes(model))
+        self.trainable = {name for name, _ in planning.trainable_parameters(model)}
+        self._broadcast_model()
+        self.buckets = [_Bucket(context, schedule, plan, roles) for plan in plans]
+        if "weight" in roles:
+            for bucket in self.buckets:
+                bucket.attach_weights()
+
+        # The first synchronizing backward only watches: it counts how often each gradient is accumulated and in
+        # which order buckets become ready; rank 0's order then holds for all.
+        self.launch_order = None
+        self.expected = {}  # id(parameter) -> accumulations per backward
+        self._hooks = []
+        self._reset_backward()
+        self.forward_started = False  # This step's before_forward program has been started.
+        self.backward_done = False  # A synchronizing backward ended since the last step.
+        self._install()
+
+    # ---- Set-up ----
+
+    @torch.no_grad()
+    def _broadcast_model(self):
+        """Parameters and buffers of rank 0 to all, so that replicas start equal."""
+        for tensor in list(self.model.parameters()) + list(self.model.buffers()):
+            if tensor.device.type != "cpu" or tensor.is_sparse or tensor.numel() == 0:
+                continue
+            flat = tensor.detach().contiguous()
+            self.context.broadcast(flat.data_ptr(), flat.numel() * flat.element_size())
+            if flat.data_ptr() != tensor.data_ptr():
+                tensor.copy_(flat)
+
+    def _install(self):
+        model, optimizer = self.model, self.optimizer
+        self._hooks.append(model.register_forward_pre_hook(self._before_forward))
+        if self.has_gradient:
+            self._hooks.append(model.register_forward_hook(self._after_forward))
+            self._accumulators = []  # Keeps the autograd nodes, and with them our hooks, alive.
+            for bucket in self.buckets:
+                for index, slot in enumerate(bucket.plan.slots):
+                    hook = self._make_gradient_hook(bucket, index)
+                    if hasattr(slot.parameter, "register_post_accumulate_grad_hook"):  # torch >= 2.1
+                        self._hooks.append(slot.parameter.register_post_accumulate_grad_hook(hook))
+                    else:
+                        node = slot.parameter.expand_as(slot.parameter).grad_fn.next_functions[0][0]
+                        self._hooks.append(node.register_hook(hook))
+                        self._accumulators.append(node)
+
+        step, state_dict, load_state_dict = optimizer.step, optimizer.state_dict, optimizer.load_state_dict
+
+        # Bound methods, because learning-rate schedulers rebind optimizer.step themselves.
+        def wrapped_step(_, *args, **kwargs):
+            self._before_update()
+            result = step(*args, **kwargs)
+            self._after_update()
+            return result
+
+        def wrapped_state_dict(_):
+            state = state_dict()
+            state["bagua"] = self.state_dict()
+            return state
+
+        def wrapped_load_state_dict(_, state):
+            if "bagua" in state:
+                self.load_state_dict(state["bagua"])
+                state = {key: value for key, value in state.items() if key != "bagua"}
+            return load_state_dict(state)
+
+        optimizer.step = types.MethodType(wrapped_step, optimizer)
+        optimizer.state_dict = types.MethodType(wrapped_state_dict, optimizer)
+        optimizer.load_state_dict = types.MethodType(wrapped_load_state_dict, optimizer)
+
+    def state_dict(self):
+        return {"step": self.step, "plan": self.plan}
+
+    def load_state_dict(self, state):
+        def places(plan):
+            return [[(p["name"], list(p["shape"])) for p in bucket["parameters"]] for bucket in plan["buckets"]]
+
+        for key in ("algorithm", "digest"):
+            if state["plan"][key] != self.plan[key]:
+                log.warning("the checkpoint's %s is %s, this job's is %s", key, state["plan"][key], self.plan[key])
+        if places(state["plan"]) != places(self.plan):
+            raise _capi.InvalidArgumentError(
+                "the checkpoint's bucket plan differs from this model's: expected the same parameters, groups and "
+                "bucket size as when it was saved"
+            )
+        self.step = state["step"]
+
+    # ---- Forward ----
+
+    def _training_forward(self):
+        return self.model.training and torch.is_grad_enabled()
+
+    def _before_forward(self, module, inputs):
+        if not self._training_forward():
+            return
+        if set(name for name, _ in planning.trainable_parameters(self.model)) != self.trainable:
+            changed = sorted(self.trainable ^ {name for name, _ in planning.trainable_parameters(self.model)})
+            raise _capi.FailedPreconditionError(
+                f"requires_grad of {', '.join(map(repr, changed))} changed since wrap: freeze or unfreeze before it"
+            )
+        if self.backward_done:  # optimizer.step() was skipped: that step ends here.
+            self._finish_forward_programs()
+            self._end_step()
+        if self.has_forward and not self.forward_started:
+            for bucket in self.buckets:
+                bucket.attach_weights()
+                bucket.start(_capi.BEFORE_FORWARD, self.step)
+            self.forward_started = True
+
+    def _after_forward(self, module, inputs, output):
+        """Arranges for the end-of-backward callback from outside any re-entrant (checkpointed) backward."""
+        if self._training_forward() and self.synchronize:
+            for tensor in _tensors(output):
+                if tensor.requires_grad:
+                    tensor.register_hook(self._queue_end_of_backward)
+
+    # ---- Backward ----
+
+    def _reset_backward(self):
+        self.callback_queued = False
+        self.counts = {}
+        self.ready = []  # Buckets in the order they became ready.
+        self.next_launch = 0
+        for bucket in self.buckets:
+            bucket.missing = sum(self.expected.get(id(slot.parameter), 0) for slot in bucket.plan.slots)
+
+    def _queue_end_of_backward(self, _gradient=None):
+        if not self.callback_queued:
+            self.callback_queued = True
+            torch.autograd.Variable._execution_engine.queue_callback(self._end_of_backward)
+
+    def _make_gradient_hook(self, bucket, index):
+        slot, view = bucket.plan.slots[index], bucket.gradient_views[index]
+
+        def hook(*_):
+            if not self.synchronize:
+                return
+            self._queue_end_of_backward()
+            if bucket.running:
+                raise _capi.FailedPreconditionError(
+                    f"the gradient of {slot.name!r} was accumulated again after its bucket had been sent: its use "
+                    "differs from that in the first backward (a re-entrant checkpoint used a varying number of times?)"
+                )
+            self._attach_gradient(slot, view)
+            self.counts[id(slot.parameter)] = self.counts.get(id(slot.parameter), 0) + 1
+            if self.launch_order is None:
+                if bucket not in self.ready:
+                    self.ready.append(bucket)
+                return
+            bucket.missing -= 1
+            self._launch_ready()
+
+        return hook
+
+    @staticmethod
+    @torch.no_grad()
+    def _attach_gradient(slot, view):
+        gradient = slot.parameter.grad
+        if gradient is None:
+            return
+        if gradient.is_sparse:
+            raise _capi.UnimplementedError(
+                f"parameter {slot.name!r} has a sparse gradient, which is not supported: use dense gradients"
+            )
+        if gradient.data_ptr() != view.data_ptr() or gradient.stride() != view.stride():
+            view.copy_(gradient)  # zero_grad(set_to_none=True), or the user replaced it.
+            slot.parameter.grad = view
+
+    def _launch_ready(self):
+        while self.next_launch < len(self.launch_order):
+            bucket = self.launch_order[self.next_launch]
+            if bucket.missing > 0:
+                return
+            self.next_launch += 1
+            bucket.start(_capi.GRADIENT, self.step)
+
+    def _end_of_backward(self):
+        """The last thing a synchronizing backward does: starts what is left and waits for everything."""
+        self.callback_queued = False
+        with torch.no_grad():
+            for bucket in self.buckets:
+                if bucket.running:
+                    continue
+                for slot, view in zip(bucket.plan.slots, bucket.gradient_views):
+                    if slot.parameter.grad is not None:  # Used now, or accumulated earlier under no_sync.
+                        self._attach_gradient(slot, view)
+                        continue
+                    view.zero_()  # Unused here; another rank may have used it.
+                    if self.context.world > 1:
+                        slot.parameter.grad = view
+        if self.launch_order is None:
+            self._learn()
+        for bucket in self.buckets:
+            bucket.missing = 0
+        self._launch_ready()
+        for bucket in self.launch_order:
+            bucket.wait()
+        self.backward_done = True
+        self._reset_backward()
+
+    def _learn(self):
+        self.expected = dict(self.counts)
+        seen = self.ready + [bucket for bucket in self.buckets if bucket not in self.ready]
+        order = torch.tensor([self.buckets.index(bucket) for bucket in seen], dtype=torch.int64)
+        self.context.broadcast(order.data_ptr(), order.numel() * order.element_size())
+        self.launch_order = [self.buckets[index] for index in order.tolist()]
+
+    # ---- Step ----
+
+    def _finish_forward_programs(self):
+        if not self.forward_started:
+            return
+        for gate in self.forward_gates:
+            for bucket in self.buckets:
+                bucket.binding.open_gate(_capi.BEFORE_UPDATE)
+        for bucket in self.buckets:
+            bucket.wait()
+        self.forward_started = False
+
+    def _before_update(self):
+        self._finish_forward_programs()
+
+    def _after_update(self):
+        if self.has_after_update:
+            for bucket in self.buckets:
+                bucket.attach_weights()
+                bucket.start(_capi.AFTER_UPDATE, self.step)
+            for bucket in self.buckets:
+                bucket.wait()
+        self._end_step()
+
+    def _end_step(self):
+        self.step += 1
+        self.backward_done = False
+
+    # ---- Watching ----
+
+    def stats(self):
+        per_bucket = []
+        for bucket in self.buckets:
+            entry = {"name": bucket.name, "length": bucket.plan.length, **bucket.binding.statistics()}
+            busy, wait = entry["busy_ns"], entry["wait_ns"]
+            entry["overlap"] = 1 - min(wait / busy, 1) if busy else 0.0
+            per_bucket.append(entry)
+        totals = {key: sum(b[key] for b in per_bucket) for key in ("bytes_raw", "bytes_wire", "wait_ns", "busy_ns")}
+        return {"algorithm": self.schedule.name, "step": self.step, **totals, "buckets": per_bucket}
+
+    def wire_bytes_per_step(self):
+        """The compiler's formula: payload bytes this rank sends in one step, all programs on all buckets."""
+        return sum(
+            self.schedule.wire_bytes(
+                program["event"],
+                self.context.world,
+                self.context.rank,
+                bucket.plan.length,
+                planning.DTYPES[bucket.plan.dtype][1],
+            )
+            for program in self.schedule.info["programs"]
+            for bucket in self.buckets
+        )
+
+    @contextlib.contextmanager
+    def no_sync(self):
+        before, self.synchronize = self.synchronize, False
+        try:
+            yield
+        finally:
+            self.synchronize = before
+
+
+def _shapes(model):
+    """What the initial broadcast will send: names, dtypes and shapes."""
+    named = [*model.named_parameters(), *model.named_buffers()]
+    return {name: [str(tensor.dtype), list(tensor.shape)] for name, tensor in named}
+
+
+def _tensors(value):
+    """The tensors in nested tuples, lists, dicts and objects with a __dict__ (model outputs)."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _tensors(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
+    elif hasattr(value, "__dataclass_fields__"):
+        for name in value.__dataclass_fields__:
+            yield from _tensors(getattr(value, name))
+
+
+def wrap(context, model, optimizer, algorithm, bucket_bytes=None):
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"wrap expects a torch.nn.Module, got {type(model).__name__}")
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(f"wrap expects a torch.optim.Optimizer, got {type(optimizer).__name__}")
+    if isinstance(model, torch.nn.parallel.DistributedDataParallel):
+        raise _capi.InvalidArgumentError("wrap expects the plain model, got DistributedDataParallel: pass model.module")
+    if hasattr(model, "_bagua_job"):
+        raise _capi.FailedPreconditionError("the model is wrapped already")
+    schedule = find_schedule(algorithm)
+    if schedule.info["owns_update"]:
+        raise _capi.UnimplementedError(f"algorithm {schedule.name!r} owns the update, which wrap does not support")
+    bucket_bytes = planning.bucket_bytes_from_environment() if bucket_bytes is None else bucket_bytes
+    if bucket_bytes < 1:
+        raise _capi.InvalidArgumentError(f"bucket_bytes expects a positive number of bytes, got {bucket_bytes}")
+    job = _Job(context, model, optimizer, schedule, bucket_bytes)
+    object.__setattr__(model, "_bagua_job", job)
+    if not hasattr(model, "no_sync"):
+        object.__setattr__(model, "no_sync", job.no_sync)
+    return job
