@@ -1,5 +1,5 @@
-// The oracles: one interpreter per level, all ranks in one process, slow and obvious. They agree with
-// each other and with the runtime bit for bit (SPEC.md, "Interpreters").
+// The oracles: one interpreter per level, all ranks in one process, slow and obvious. They agree
+// with each other and with the runtime bit for bit (SPEC.md, "Interpreters").
 #pragma once
 
 #include "bagua/kernels/Kernels.h"
@@ -24,8 +24,8 @@ struct Inputs {
   int64_t length = 0;    ///< Elements in the bucket.
   kernels::DType dtype = kernels::DType::F32;
   int64_t step = 0;
-  std::vector<Bytes> gradients; ///< By rank, length * element bytes each.
-  std::vector<Bytes> weights;   ///< By rank, likewise.
+  std::vector<Bytes> gradients;             ///< By rank, length * element bytes each.
+  std::vector<Bytes> weights;               ///< By rank, likewise.
   std::map<std::string, double> parameters; ///< Those not named keep their default.
 
   int64_t elementBytes() const { return static_cast<int64_t>(kernels::elementBytes(dtype)); }
@@ -36,21 +36,23 @@ struct Inputs {
 struct Outputs {
   std::vector<Bytes> gradients, weights; ///< By rank.
   std::vector<int64_t> wireBytes; ///< By rank: payload bytes given to transfers between ranks.
-  std::vector<int64_t> formulaWireBytes; ///< By rank: what the program's cost says; empty at bagua level.
-  std::vector<std::string> log;   ///< What happened, in order, when asked for.
+  std::vector<int64_t>
+      formulaWireBytes;         ///< By rank: what the program's cost says; empty at bagua level.
+  std::vector<std::string> log; ///< What happened, in order, when asked for.
 };
 
 struct InterpreterOptions {
   bool log = false; ///< Fill Outputs::log.
   /// sched only. 0: queues are stepped round robin; else in an order drawn from this seed.
   uint64_t seed = 0;
-  /// sched only. A receive copies the message and the sender goes on; else its view is the sender's memory.
+  /// sched only. A receive copies the message and the sender goes on; else its view is the sender's
+  /// memory.
   bool copyMessages = false;
 };
 
 // Each runs the handlers of every algorithm or program of `module` in the order of the step:
-// before_forward, gradient, after_update; gates are open when reached. Module verified. On failure a
-// diagnostic has been emitted at the op at fault, and the outputs mean nothing.
+// before_forward, gradient, after_update; gates are open when reached. Module verified. On failure
+// a diagnostic has been emitted at the op at fault, and the outputs mean nothing.
 mlir::FailureOr<Outputs> interpretBagua(mlir::ModuleOp module, const Inputs &inputs,
                                         const InterpreterOptions &options = {});
 mlir::FailureOr<Outputs> interpretChunk(mlir::ModuleOp module, const Inputs &inputs,
@@ -68,17 +70,21 @@ Outputs initialOutputs(const Inputs &inputs);
 enum class Fill : uint8_t {
   Exact,  ///< Small integers: sums of any 256 ranks are exact in any order.
   Normal, ///< About normal, magnitudes over several decades.
-  Edge,   ///< Normal with zeros, denormals, huge values, infinities and NaN strewn in, constant stretches.
+  Edge,   ///< Normal with zeros, denormals, huge values, infinities and NaN strewn in, constant
+          ///< stretches.
 };
 
 /// Deterministic gradients and weights by (seed, rank, element), the same on every machine.
 void fillInputs(Inputs &inputs, uint64_t seed, Fill fill = Fill::Normal);
 
-/// XXH3-128-free, dependency-free 64-bit FNV-1a of the bytes, as 16 hex digits: for printing and comparing.
+/// XXH3-128-free, dependency-free 64-bit FNV-1a of the bytes, as 16 hex digits: for printing and
+/// comparing.
 std::string hashHex(const Bytes &bytes);
 
-/// Reads or writes raw little-endian elements: gradients of rank 0, 1, …, then weights of rank 0, 1, ….
+/// Reads or writes raw little-endian elements: gradients of rank 0, 1, …, then weights of rank 0,
+/// 1, ….
 mlir::LogicalResult readInputs(const std::string &path, Inputs &inputs, std::string &error);
-mlir::LogicalResult writeOutputs(const std::string &path, const Outputs &outputs, std::string &error);
+mlir::LogicalResult writeOutputs(const std::string &path, const Outputs &outputs,
+                                 std::string &error);
 
 } // namespace bagua::compiler

@@ -19,8 +19,8 @@ struct Scalar {
   double toReal() const { return isFloat ? real : static_cast<double>(integer); }
 };
 
-/// Values by SSA value. Interpreters bind what their own ops yield (world, rank, loop variables), then call
-/// evaluate() for each arith op as they come to it; a loop simply overwrites.
+/// Values by SSA value. Interpreters bind what their own ops yield (world, rank, loop variables),
+/// then call evaluate() for each arith op as they come to it; a loop simply overwrites.
 class ScalarEvaluator {
 public:
   void bind(mlir::Value value, Scalar scalar) { values_[value] = scalar; }
@@ -29,7 +29,8 @@ public:
   /// True if evaluate() knows this op (the list is in SPEC.md, "Expressions").
   static bool isArithmetic(mlir::Operation *op);
 
-  /// Binds the op's result. Error: overflow, division by zero, an op that isArithmetic() does not list.
+  /// Binds the op's result. Error: overflow, division by zero, an op that isArithmetic() does not
+  /// list.
   mlir::LogicalResult evaluate(mlir::Operation *op);
 
   /// An operand that was evaluated or bound before (our bug if not).

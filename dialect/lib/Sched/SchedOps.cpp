@@ -1,0 +1,376 @@
+// Verifiers, builders and custom syntax of the sched ops.
+#include "bagua/dialect/Sched/Sched.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "llvm/ADT/DenseSet.h"
+#include "llvm/ADT/StringMap.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+
+namespace bagua::ir::sched {
+
+bool isExpression(Operation *op) {
+  return isa<arith::ConstantOp, arith::AddIOp, arith::SubIOp, arith::MulIOp, arith::FloorDivSIOp,
+             arith::CeilDivSIOp, arith::RemSIOp, arith::DivUIOp, arith::RemUIOp, arith::CeilDivUIOp,
+             arith::MinSIOp, arith::MaxSIOp, arith::MinUIOp, arith::MaxUIOp, arith::CmpIOp,
+             arith::AndIOp, arith::OrIOp, arith::XOrIOp, arith::SelectOp, arith::IndexCastOp,
+             arith::IndexCastUIOp, arith::ExtUIOp, arith::SIToFPOp, arith::AddFOp, arith::SubFOp,
+             arith::MulFOp, arith::DivFOp, arith::NegFOp, math::FPowIOp>(op);
+}
+
+namespace {
+
+/// i32 and i64 appear in casts and as the exponent of math.fpowi.
+bool isExpressionType(Type type) {
+  return isa<IndexType, Float64Type>(type) || type.isInteger(1) || type.isInteger(64) ||
+         type.isInteger(32);
+}
+
+LogicalResult verifySignal(Operation *op, Value signal, Value index) {
+  if (!signal != !index)
+    return op->emitOpError("expects an index with the event array that it signals, got ")
+           << (signal ? "none" : "an index without an array");
+  return success();
+}
+
+/// Parses `%x = %lower to %upper { … }`, the common head of for and gather.
+ParseResult parseLoop(OpAsmParser &parser, OperationState &result) {
+  OpAsmParser::Argument variable;
+  OpAsmParser::UnresolvedOperand lower, upper;
+  Type index = parser.getBuilder().getIndexType();
+  variable.type = index;
+  if (parser.parseArgument(variable) || parser.parseEqual() || parser.parseOperand(lower) ||
+      parser.parseKeyword("to") || parser.parseOperand(upper) ||
+      parser.resolveOperand(lower, index, result.operands) ||
+      parser.resolveOperand(upper, index, result.operands))
+    return failure();
+  return parser.parseRegion(*result.addRegion(), {variable});
+}
+
+void printLoop(OpAsmPrinter &printer, Value variable, Value lower, Value upper, Region &body,
+               bool printTerminator) {
+  printer << ' ' << variable << " = " << lower << " to " << upper << ' ';
+  printer.printRegion(body, /*printEntryBlockArgs=*/false, printTerminator);
+}
+
+LogicalResult verifyLoopBody(Operation *op, Region &body) {
+  if (body.getNumArguments() != 1 || !body.getArgument(0).getType().isIndex())
+    return op->emitOpError("expects one loop variable of type index");
+  return success();
+}
+
+} // namespace
+
+// ---- schedule
+// ------------------------------------------------------------------------------------
+
+LogicalResult ScheduleOp::verify() {
+  if (static_cast<int64_t>(getGrain()) < 1) // schedule_C1
+    return emitOpError("expects a grain of at least 1, got ") << static_cast<int64_t>(getGrain());
+  SmallPtrSet<Type, 2> seen;
+  if (getDtypes().empty()) // schedule_C2
+    return emitOpError("expects at least one element type");
+  for (Attribute attribute : getDtypes()) {
+    Type type = cast<TypeAttr>(attribute).getValue();
+    if (!isa<Float32Type, Float64Type>(type))
+      return emitOpError("expects element types f32 and f64, got ") << type;
+    if (!seen.insert(type).second)
+      return emitOpError("expects each element type once, got ") << type << " twice";
+  }
+  return success();
+}
+
+LogicalResult ScheduleOp::verifyRegions() {
+  llvm::SmallDenseSet<uint32_t> triggers;
+  for (Operation &op : getBody().front()) {
+    auto program = dyn_cast<ProgramOp>(op);
+    if (!program && !isa<DeclareParameterOp>(op)) // schedule_C3
+      return op.emitOpError("expects only parameters and programs in a schedule");
+    if (program &&
+        !triggers.insert(static_cast<uint32_t>(program.getTrigger())).second) // schedule_C4
+      return op.emitOpError("expects one program for each event, got a second one on ")
+             << stringifyTrigger(program.getTrigger());
+  }
+  return success();
+}
+
+LogicalResult DeclareParameterOp::verify() {
+  Type type = getDefaultValue().getType();
+  if (!isa<IndexType, Float64Type>(type)) // declare_parameter_C1
+    return emitOpError("expects a default of type index or f64, got ") << type;
+  return success();
+}
+
+LogicalResult ParameterOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  auto schedule = (*this)->getParentOfType<ScheduleOp>();
+  auto declaration =
+      schedule ? symbols.lookupSymbolIn<DeclareParameterOp>(schedule, getParameterAttr()) : nullptr;
+  if (!declaration) // parameter_C1
+    return emitOpError("expects a parameter of the schedule, got ") << getParameterAttr();
+  Type expected = declaration.getDefaultValue().getType();
+  if (expected != getResult().getType()) // parameter_C2
+    return emitOpError("expects the declared type ")
+           << expected << ", got " << getResult().getType();
+  return success();
+}
+
+// ---- program
+// -------------------------------------------------------------------------------------
+
+namespace {
+
+/// Operands of `op` that must be bind time, with the word for them.
+SmallVector<std::pair<Value, StringRef>> bindTimeOperands(Operation *op) {
+  using List = SmallVector<std::pair<Value, StringRef>>;
+  List list =
+      llvm::TypeSwitch<Operation *, List>(op)
+          .Case([](ForOp o) { return List{{o.getLower(), "bound"}, {o.getUpper(), "bound"}}; })
+          .Case([](GatherOp o) { return List{{o.getLower(), "bound"}, {o.getUpper(), "bound"}}; })
+          .Case([](IfOp o) { return List{{o.getCondition(), "condition"}}; })
+          .Case([](ScratchOp o) { return List{{o.getBytes(), "size"}}; })
+          .Case([](SlotsOp o) { return List{{o.getCount(), "count"}, {o.getBytes(), "size"}}; })
+          .Case([](EventsOp o) { return List{{o.getCount(), "count"}}; })
+          .Case([](RangeOp o) {
+            return List{{o.getOffset(), "offset"}, {o.getBytes(), "size"}, {o.getWhen(), "'when'"}};
+          })
+          .Case([](ViewOp o) {
+            return List{{o.getSlot(), "slot"},
+                        {o.getOffset(), "offset"},
+                        {o.getBytes(), "size"},
+                        {o.getWhen(), "'when'"}};
+          })
+          .Case([](EventOp o) {
+            return List{{o.getIndex(), "event index"}, {o.getWhen(), "'when'"}};
+          })
+          .Case([](SendOp o) {
+            return List{{o.getSlot(), "slot"}, {o.getOffset(), "offset"}, {o.getBytes(), "size"}};
+          })
+          .Case([](RecvOp o) { return List{{o.getSlot(), "slot"}, {o.getBytes(), "size"}}; })
+          .Case([](ReleaseOp o) { return List{{o.getSlot(), "slot"}}; })
+          .Case([](LaunchOp o) { return List{{o.getCount(), "count"}}; })
+          .Case(
+              [](CostOp o) { return List{{o.getRounds(), "rounds"}, {o.getWireBytes(), "bytes"}}; })
+          .Default([](Operation *) { return List{}; });
+  if (auto step = dyn_cast<StepInterface>(op))
+    list.push_back({step.getSignalIndex(), "event index"});
+  llvm::erase_if(list, [](auto &entry) { return !entry.first; });
+  return list;
+}
+
+/// True if the parameter may change from step to step.
+bool isPerStep(ParameterOp op) {
+  auto declaration = SymbolTable::lookupNearestSymbolFrom<DeclareParameterOp>(
+      op->getParentOfType<ProgramOp>()->getParentOp(), op.getParameterAttr());
+  return declaration && declaration.getPerStep();
+}
+
+} // namespace
+
+LogicalResult ProgramOp::verifyRegions() {
+  llvm::StringMap<Location> buffers, slots, events;
+  llvm::SmallDenseSet<uint32_t> roles;
+  auto unique = [](llvm::StringMap<Location> &names, StringRef name,
+                   Operation *op) -> LogicalResult {
+    auto [previous, isNew] = names.try_emplace(name, op->getLoc());
+    if (isNew)
+      return success();
+    InFlightDiagnostic error = op->emitOpError("expects a unique name, got a second '")
+                               << name << "'";
+    error.attachNote(previous->second) << "the first one";
+    return error;
+  };
+  if (!isa<CostOp>(getBody().front().back())) // program_C1
+    return emitOpError("expects to end with sched.cost");
+
+  DenseSet<Value> stepTime; // In walk order definitions come before uses.
+  WalkResult walked = getBody().walk<WalkOrder::PreOrder>([&](Operation *op) -> WalkResult {
+    bool isArithmetic = isExpression(op);
+    if (!isArithmetic && !isa<SchedDialect>(op->getDialect())) // program_C2
+      return op->emitOpError(
+          "expects ops of the sched dialect and arithmetic that a schedule file can say");
+    if (isArithmetic && !llvm::all_of(op->getResultTypes(), isExpressionType)) // program_C2
+      return op->emitOpError("expects index, i1, i32, i64 or f64 in a program, got ")
+             << op->getResult(0).getType();
+
+    if (isa<StepOp>(op) || (isa<ParameterOp>(op) && isPerStep(cast<ParameterOp>(op))))
+      stepTime.insert(op->getResult(0));
+    if (isArithmetic &&
+        llvm::any_of(op->getOperands(), [&](Value v) { return stepTime.contains(v); }))
+      stepTime.insert(op->getResult(0));
+    for (auto [value, what] : bindTimeOperands(op)) // program_C3
+      if (stepTime.contains(value))
+        return op->emitOpError("expects a ")
+               << what << " known at bind time, got one that depends on the step";
+
+    LogicalResult named =
+        llvm::TypeSwitch<Operation *, LogicalResult>(op) // program_C4
+            .Case<JobOp, ScratchOp>([&](auto o) { return unique(buffers, o.getName(), op); })
+            .Case([&](SlotsOp o) { return unique(slots, o.getName(), op); })
+            .Case([&](EventsOp o) { return unique(events, o.getName(), op); })
+            .Default([](Operation *) { return success(); });
+    if (failed(named))
+      return failure();
+    if (auto job = dyn_cast<JobOp>(op)) // program_C5
+      if (!roles.insert(static_cast<uint32_t>(job.getRole())).second)
+        return op->emitOpError("expects one buffer for each role, got a second one for ")
+               << stringifyRole(job.getRole());
+    return success();
+  });
+  return failure(walked.wasInterrupted());
+}
+
+// ---- for, if, gather
+// -----------------------------------------------------------------------------
+
+void ForOp::build(OpBuilder &builder, OperationState &state, Value lower, Value upper) {
+  state.addOperands({lower, upper});
+  Block &block = state.addRegion()->emplaceBlock();
+  block.addArgument(builder.getIndexType(), state.location);
+}
+
+ParseResult ForOp::parse(OpAsmParser &parser, OperationState &result) {
+  if (parseLoop(parser, result))
+    return failure();
+  Region &body = *result.regions.front();
+  if (body.empty())
+    body.emplaceBlock().addArgument(parser.getBuilder().getIndexType(), result.location);
+  return parser.parseOptionalAttrDict(result.attributes);
+}
+
+void ForOp::print(OpAsmPrinter &printer) {
+  printLoop(printer, getVariable(), getLower(), getUpper(), getBody(), /*printTerminator=*/true);
+  printer.printOptionalAttrDict((*this)->getAttrs());
+}
+
+LogicalResult ForOp::verify() { return verifyLoopBody(*this, getBody()); }
+
+void IfOp::build(OpBuilder &builder, OperationState &state, Value condition, bool withElse) {
+  state.addOperands(condition);
+  state.addRegion()->emplaceBlock();
+  Region *otherwise = state.addRegion();
+  if (withElse)
+    otherwise->emplaceBlock();
+}
+
+void YieldOp::build(OpBuilder &, OperationState &) {}
+
+void GatherOp::build(OpBuilder &builder, OperationState &state, Type list, Value lower,
+                     Value upper) {
+  state.addOperands({lower, upper});
+  state.addTypes(list);
+  Block &block = state.addRegion()->emplaceBlock();
+  block.addArgument(builder.getIndexType(), state.location);
+}
+
+ParseResult GatherOp::parse(OpAsmParser &parser, OperationState &result) {
+  Type list;
+  if (parseLoop(parser, result))
+    return failure();
+  Region &body = *result.regions.front();
+  if (body.empty())
+    body.emplaceBlock().addArgument(parser.getBuilder().getIndexType(), result.location);
+  GatherOp::ensureTerminator(body, parser.getBuilder(), result.location);
+  return failure(parser.parseOptionalAttrDict(result.attributes) || parser.parseColonType(list) ||
+                 parser.addTypeToList(list, result.types));
+}
+
+void GatherOp::print(OpAsmPrinter &printer) {
+  printLoop(printer, getVariable(), getLower(), getUpper(), getBody(), /*printTerminator=*/true);
+  printer.printOptionalAttrDict((*this)->getAttrs());
+  printer << " : " << getList().getType();
+}
+
+LogicalResult GatherOp::verify() { return verifyLoopBody(*this, getBody()); }
+
+LogicalResult GatherOp::verifyRegions() {
+  auto yield = cast<YieldOp>(getBody().front().getTerminator());
+  if (yield.getReferences().empty()) // gather_C2
+    return yield.emitOpError("expects at least one reference");
+  bool ranges = isa<RangesType>(getList().getType());
+  for (Type type : yield.getReferences().getTypes())
+    if (isa<RangeType>(type) != ranges) // gather_C1
+      return yield.emitOpError("expects ")
+             << (ranges ? "ranges in a list of ranges" : "events in a list of events") << ", got "
+             << type;
+  return success();
+}
+
+// ---- steps
+// ---------------------------------------------------------------------------------------
+
+namespace {
+
+ParseResult parseSource(OpAsmParser &parser, OpAsmParser::UnresolvedOperand &source, Type &type,
+                        std::optional<OpAsmParser::UnresolvedOperand> &slot,
+                        OpAsmParser::UnresolvedOperand &offset,
+                        OpAsmParser::UnresolvedOperand &bytes) {
+  OpAsmParser::UnresolvedOperand first;
+  if (parser.parseOperand(source) || parser.parseLSquare() || parser.parseOperand(first))
+    return failure();
+  if (succeeded(parser.parseOptionalComma())) {
+    offset = first;
+    type = BufferType::get(parser.getContext());
+    return failure(parser.parseOperand(bytes) || parser.parseRSquare());
+  }
+  slot = first;
+  type = SlotsType::get(parser.getContext());
+  return failure(parser.parseRSquare() || parser.parseLSquare() || parser.parseOperand(offset) ||
+                 parser.parseComma() || parser.parseOperand(bytes) || parser.parseRSquare());
+}
+
+void printSource(OpAsmPrinter &printer, SendOp, Value source, Type, Value slot, Value offset,
+                 Value bytes) {
+  printer << source;
+  if (slot)
+    printer << '[' << slot << ']';
+  printer << '[' << offset << ", " << bytes << ']';
+}
+
+LogicalResult verifyChannel(Operation *op, int32_t channel) {
+  if (channel < 0)
+    return op->emitOpError("expects a channel of at least 0, got ") << channel;
+  return success();
+}
+
+} // namespace
+
+LogicalResult SendOp::verify() {
+  bool isSlot = isa<SlotsType>(getSource().getType());
+  if (isSlot != static_cast<bool>(getSlot())) // send_C1
+    return emitOpError("expects a slot index for slots and none for a buffer");
+  if (failed(verifyChannel(*this, getChannel()))) // send_C2
+    return failure();
+  return verifySignal(*this, getSignal(), getSignalIndex()); // send_C3
+}
+
+LogicalResult RecvOp::verify() {
+  if (failed(verifyChannel(*this, getChannel()))) // recv_C1
+    return failure();
+  return verifySignal(*this, getSignal(), getSignalIndex()); // recv_C2
+}
+
+LogicalResult ReleaseOp::verify() {
+  return verifySignal(*this, getSignal(), getSignalIndex()); // release_C1
+}
+
+LogicalResult LaunchOp::verify() {
+  for (NamedAttribute attribute : getKernelAttributes()) // launch_C1
+    if (!isa<IntegerAttr>(attribute.getValue()))
+      return emitOpError("expects an integer for kernel attribute '")
+             << attribute.getName().strref() << "', got " << attribute.getValue();
+  if (getOutputs().empty()) // launch_C3
+    return emitOpError("expects at least one output");
+  return verifySignal(*this, getSignal(), getSignalIndex()); // launch_C2
+}
+
+LogicalResult WaitGateOp::verify() {
+  return verifySignal(*this, getSignal(), getSignalIndex()); // wait_gate_C1
+}
+
+} // namespace bagua::ir::sched
+
+#define GET_OP_CLASSES
+#include "bagua/dialect/Sched/SchedOps.cpp.inc"
