@@ -65,6 +65,11 @@ def local_size():
     return _current().local_size
 
 
+def source():
+    """Where rank and world came from, in words."""
+    return _current().source
+
+
 def wrap(model, optimizer, algorithm="gradient_allreduce", bucket_bytes=None):
     """Makes training of `model` communicate. Returns the same model and optimizer.
 

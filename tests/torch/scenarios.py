@@ -1,0 +1,582 @@
+"""What one rank does in a test: scenarios.py NAME ARGUMENTS_JSON FOLDER. Its result goes to FOLDER/rankR.json."""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+import zlib
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils import checkpoint
+
+import bagua.torch as bagua
+
+torch.set_num_threads(1)
+SCENARIOS = {}
+
+
+def scenario(function):
+    SCENARIOS[function.__name__] = function
+    return function
+
+
+def digest(model):
+    return zlib.crc32(b"".join(p.detach().contiguous().numpy().tobytes() for p in model.parameters()))
+
+
+def data(rank, step, features=12, count=8):
+    generator = torch.Generator().manual_seed(1000 * step + rank)
+    return torch.randn(count, features, generator=generator), torch.randint(0, 4, (count,), generator=generator)
+
+
+def small_model(seed=3):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(12, 33), nn.Tanh(), nn.Linear(33, 17), nn.ReLU(), nn.Linear(17, 4))
+
+
+def make(model, algorithm, bucket_bytes=1024, lr=0.1, wrap=True):
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+    return bagua.wrap(model, optimizer, algorithm=algorithm, bucket_bytes=bucket_bytes) if wrap else (model, optimizer)
+
+
+def train(model, optimizer, rank, steps, set_to_none=False, first=0):
+    digests, losses = [], []
+    for step in range(first, first + steps):
+        x, y = data(rank, step)
+        optimizer.zero_grad(set_to_none=set_to_none)
+        loss = functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        digests.append(digest(model))
+        losses.append(loss.item())
+    return digests, losses
+
+
+@scenario
+def plain_equals_wrapped(algorithm):
+    """B51: at world 1 every algorithm equals plain training bit for bit."""
+    plain, plain_optimizer = make(small_model(), algorithm, wrap=False)
+    expected, _ = train(plain, plain_optimizer, 0, 12)
+    model, optimizer = make(small_model(), algorithm)
+    actual, losses = train(model, optimizer, 0, 12)
+    return {"expected": expected, "actual": actual, "first_loss": losses[0], "last_loss": losses[-1]}
+
+
+@scenario
+def replicas(algorithm, steps=10):
+    """Digest of the weights after each step; bytes counted and by formula; ranks start from different seeds."""
+    model, optimizer = make(small_model(seed=bagua.rank()), algorithm)
+    start = digest(model)
+    digests, losses = train(model, optimizer, bagua.rank(), steps)
+    statistics = bagua.stats()
+    return {
+        "start": start,
+        "digests": digests,
+        "losses": losses,
+        "raw": statistics["bytes_raw"],
+        "wire": statistics["bytes_wire"],
+        "formula": steps * bagua.job(model).wire_bytes_per_step(),
+        "world": bagua.world(),
+        "source": bagua.source(),
+    }
+
+
+@scenario
+def mean_gradient(steps=4):
+    """gradient_allreduce's gradient against a left fold over all ranks' gradients, computed here."""
+    model, optimizer = make(small_model(), "gradient_allreduce")
+    rank, world = bagua.rank(), bagua.world()
+    wrong = 0
+    for step in range(steps):
+        expected = None
+        for other in range(world):
+            copy = small_model()
+            copy.load_state_dict(model.state_dict())
+            x, y = data(other, step)
+            functional.cross_entropy(copy(x), y).backward()
+            gradients = [p.grad.clone() for p in copy.parameters()]
+            expected = gradients if expected is None else [a + b for a, b in zip(expected, gradients)]
+        expected = [g / world for g in expected]
+        x, y = data(rank, step)
+        optimizer.zero_grad()
+        functional.cross_entropy(model(x), y).backward()
+        wrong += sum(not torch.equal(p.grad, g) for p, g in zip(model.parameters(), expected))
+        optimizer.step()
+    return {"wrong": wrong}
+
+
+@scenario
+def mixing(steps=5):
+    """decentralized against weights mixed here: w + (w_left - w)/3 + (w_right - w)/3, then the local update."""
+    rank, world = bagua.rank(), bagua.world()
+    model, optimizer = make(small_model(), "decentralized", bucket_bytes=1 << 20)
+    copies = [small_model() for _ in range(world)]
+    optimizers = [torch.optim.SGD(c.parameters(), lr=0.1, momentum=0.9) for c in copies]
+    offsets = {}
+    for offset in (-1, 1):
+        peer = offset % world
+        if peer:
+            offsets[peer] = offsets.get(peer, 0) + 1
+    worst = 0.0
+    for step in range(steps):
+        before = [[p.detach().clone() for p in c.parameters()] for c in copies]
+        for r, (copy, opt) in enumerate(zip(copies, optimizers)):
+            x, y = data(r, step)
+            opt.zero_grad()
+            functional.cross_entropy(copy(x), y).backward()
+            with torch.no_grad():
+                for index, p in enumerate(copy.parameters()):
+                    w = before[r][index]
+                    delta = [(before[(r + o) % world][index] - w) * (count / 3) for o, count in offsets.items()]
+                    p.copy_(w + sum(delta) if delta else w)
+            opt.step()
+        train(model, optimizer, rank, 1, first=step)
+        worst = max(worst, max((a - b).abs().max().item() for a, b in zip(model.parameters(), copies[rank].parameters())))
+    return {"worst": worst}
+
+
+class WithEmpties(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.body = small_model()
+        self.empty = nn.Linear(10, 0)
+        self.unused = nn.Parameter(torch.ones(5))
+        self.frozen = nn.Parameter(torch.ones(3), requires_grad=False)
+
+    def forward(self, x):
+        return self.body(x) + self.empty(torch.ones(len(x), 10)).sum(1, keepdim=True)
+
+
+@scenario
+def odd_parameters(algorithm):
+    """B01 B05: zero-numel, unused and frozen parameters."""
+    model, optimizer = make(WithEmpties(), algorithm)
+    digests, _ = train(model, optimizer, bagua.rank(), 5)
+    finite = all(torch.isfinite(p).all().item() for p in model.parameters())
+    return {"digests": digests, "finite": finite, "keys": sorted(model.state_dict())}
+
+
+@scenario
+def nothing_to_train(kind):
+    """B08: frozen model, empty module, module without buffers."""
+    if kind == "frozen":
+        model = small_model().requires_grad_(False)
+    elif kind == "empty":
+        model = nn.Identity()
+    else:
+        model = nn.Linear(12, 0, bias=False)
+    dummy = nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([dummy], lr=0.1)
+    bagua.wrap(model, optimizer, algorithm="gradient_allreduce")
+    model(torch.ones(2, 12))
+    optimizer.step()
+    return {"bytes": bagua.stats()["bytes_wire"]}
+
+
+class Layouts(nn.Module):
+    """B07: channels_last, a transposed parameter, an expanded gradient, a 1x1 convolution."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(5)
+        self.conv = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+        self.one = nn.Conv2d(4, 4, 1)
+        self.transposed = nn.Parameter(torch.randn(4, 7).t())
+        self.bias = nn.Parameter(torch.randn(4))
+
+    def forward(self, x):
+        image = x[:, :1].view(-1, 1, 1, 1).expand(-1, 3, 5, 5)
+        y = self.one(self.conv(image.contiguous(memory_format=torch.channels_last))).mean((2, 3))
+        return y + x[:, :7] @ self.transposed + self.bias
+
+
+@scenario
+def layouts(algorithm):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        plain, plain_optimizer = make(Layouts(), algorithm, wrap=False)
+        expected, _ = train(plain, plain_optimizer, 0, 5)
+        model, optimizer = make(Layouts(), algorithm)
+        actual, _ = train(model, optimizer, 0, 5)  # The same data on each rank: the mean is the gradient.
+    strides = [list(p.stride()) for p in model.parameters()]
+    return {
+        "expected": expected,
+        "actual": actual,
+        "warnings": [str(w.message) for w in caught if "stride" in str(w.message)],
+        "strides_kept": strides == [list(p.stride()) for p in Layouts().parameters()],
+        "worst": max((a - b).abs().max().item() for a, b in zip(plain.parameters(), model.parameters())),
+    }
+
+
+@scenario
+def gradient_replacement(algorithm, how, steps=8):
+    """B11: however gradients are cleared, the result is the same."""
+    model, optimizer = make(small_model(), algorithm)
+    for step in range(steps):
+        if how == "none":
+            for p in model.parameters():
+                p.grad = None
+        elif how == "clone":
+            for p in model.parameters():
+                if p.grad is not None:
+                    p.grad = p.grad.clone().zero_()
+        else:
+            optimizer.zero_grad(set_to_none=how == "set_to_none")
+        x, y = data(bagua.rank(), step)
+        functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    return {"digest": digest(model)}
+
+
+@scenario
+def special_gradient(algorithm, kind):
+    """B15 B16: zero and non-finite gradients."""
+    model = nn.Linear(5000, 1, bias=False)
+    nn.init.zeros_(model.weight)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    bagua.wrap(model, optimizer, algorithm=algorithm)
+    x = torch.zeros(1, 5000) if kind == "zero" else torch.ones(1, 5000)
+    if bagua.rank() == bagua.world() - 1 and kind in ("nan", "inf"):
+        x[0, 4321] = float(kind)
+    model(x).sum().backward()
+    gradient = model.weight.grad.flatten()
+    return {
+        "zeros": int((gradient == 0).sum()),
+        "finite": int(torch.isfinite(gradient).sum()),
+        "at": bool(torch.isfinite(gradient[4321])),
+        "first": bool(torch.isfinite(gradient[0])),
+    }
+
+
+class Tied(nn.Module):
+    def __init__(self, checkpoints=0, reentrant=True):
+        super().__init__()
+        torch.manual_seed(7)
+        self.first, self.second = nn.Linear(12, 12), nn.Linear(12, 12)
+        self.second.weight = self.first.weight
+        self.last = nn.Linear(12, 4)
+        self.checkpoints, self.reentrant = checkpoints, reentrant
+
+    def block(self, x):
+        return torch.tanh(self.second(torch.tanh(self.first(x))))
+
+    def forward(self, x):
+        if self.checkpoints:
+            x = x.requires_grad_()
+            for _ in range(self.checkpoints):
+                x = checkpoint.checkpoint(self.block, x, use_reentrant=self.reentrant)
+        else:
+            x = self.block(self.block(x))
+        return self.last(x)
+
+
+@scenario
+def shared_use(algorithm, kind):
+    """B31: tied weights, a block checkpointed twice, two backward passes of one graph."""
+    checkpoints = 2 if kind.startswith("checkpoint") else 0
+    reentrant = kind == "checkpoint_reentrant"
+
+    def steps(model, optimizer):
+        digests = []
+        for step in range(4):
+            x, y = data(0, step)  # The same on each rank.
+            optimizer.zero_grad()
+            output = model(x)
+            if kind == "two_backwards":
+                functional.cross_entropy(output, y).backward(retain_graph=True)
+                output.square().mean().backward()
+            else:
+                functional.cross_entropy(output, y).backward()
+            optimizer.step()
+            digests.append(digest(model))
+        return digests
+
+    expected = steps(*make(Tied(checkpoints, reentrant), algorithm, wrap=False))
+    model, optimizer = make(Tied(checkpoints, reentrant), algorithm)
+    return {"expected": expected, "actual": steps(model, optimizer)}
+
+
+@scenario
+def accumulation(algorithm):
+    """no_sync: three local micro-batches and a synchronizing one, from the first step."""
+    plain, plain_optimizer = make(small_model(), algorithm, wrap=False)
+    model, optimizer = make(small_model(), algorithm)
+    rank, world = bagua.rank(), bagua.world()
+    for step in range(3):
+        plain_optimizer.zero_grad()
+        gradients = []
+        for other in range(world):
+            plain.zero_grad()
+            for micro in range(4):
+                x, y = data(other, 10 * step + micro)
+                functional.cross_entropy(plain(x), y).backward()
+            gradients.append([p.grad.clone() for p in plain.parameters()])
+        for index, p in enumerate(plain.parameters()):
+            p.grad = sum(g[index] for g in gradients) / world
+        plain_optimizer.step()
+        optimizer.zero_grad()
+        for micro in range(4):
+            x, y = data(rank, 10 * step + micro)
+            if micro < 3:
+                with model.no_sync():
+                    functional.cross_entropy(model(x), y).backward()
+            else:
+                functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    worst = max((a - b).abs().max().item() for a, b in zip(plain.parameters(), model.parameters()))
+    return {"worst": worst, "digest": digest(model), "step": bagua.stats()["step"]}
+
+
+@scenario
+def different(what):
+    """B43 B44: one rank differs; all get an error that names the difference."""
+    odd = bagua.rank() == 1
+    layers = [nn.Linear(12, 8), nn.Linear(8, 4)]
+    if what == "shape" and odd:
+        layers = [nn.Linear(12, 9), nn.Linear(9, 4)]
+    if what == "extra" and odd:
+        layers.append(nn.Linear(4, 4))
+    model = nn.Sequential(*layers)
+    if what == "dtype" and odd:
+        model = model.double()
+    if what == "order" and odd:
+        model = nn.Sequential()
+        model.add_module("1", layers[1])
+        model.add_module("0", layers[0])
+    algorithm = "bytegrad" if what == "algorithm" and odd else "gradient_allreduce"
+    try:
+        make(model, algorithm)
+    except bagua.Error as error:
+        return {"error": type(error).__name__, "message": str(error)}
+    return {"error": None}
+
+
+@scenario
+def raises_before_wrap():
+    """B64: one rank never reaches wrap."""
+    if bagua.rank() == 1:
+        raise RuntimeError("no data on this rank")
+    try:
+        make(small_model(), "gradient_allreduce")
+    except bagua.Error as error:
+        return {"error": type(error).__name__, "message": str(error)}
+    return {"error": None}
+
+
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        return torch.full((12,), float(index)), index % 4
+
+
+@scenario
+def data_loader(algorithm):
+    """B60: forked workers, created before and after init and wrap."""
+    model, optimizer = make(small_model(), algorithm, lr=1e-3)
+    count = 0
+    for _ in range(3):
+        for x, y in torch.utils.data.DataLoader(Numbers(), batch_size=16, num_workers=2):
+            optimizer.zero_grad()
+            functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            count += 1
+    return {"count": count, "digest": digest(model)}
+
+
+@scenario
+def victim(algorithm, when, victim_rank=2, how="KILL", workers=True):
+    """B40 B42: one of the ranks dies or freezes; the others report what they saw and when."""
+    rank = bagua.rank()
+    number = {"KILL": signal.SIGKILL, "STOP": signal.SIGSTOP}[how]
+    loader = iter(torch.utils.data.DataLoader(Numbers(), batch_size=16, num_workers=1)) if workers else None
+    if loader is not None:
+        next(loader)  # The worker is alive, with whatever it inherited.
+    if when == "bind" and rank == victim_rank:
+        stamp(number)
+    large = nn.Sequential(*[nn.Linear(700, 700, bias=False) for _ in range(4)])
+    model, optimizer = make(large, algorithm, bucket_bytes=1 << 20)
+    if when == "bucket" and rank == victim_rank:
+        calls = []
+
+        def die(_):  # In the middle of backward: some buckets have been started, others not.
+            calls.append(1)
+            if len(calls) > 6:
+                stamp(number)
+
+        for layer in list(model)[:2]:
+            layer.weight.register_hook(die)
+    for step in range(8):
+        if when == "between" and step == 4 and rank == victim_rank:
+            stamp(number)
+        optimizer.zero_grad()
+        model(torch.randn(4, 700)).sum().backward()
+        optimizer.step()
+    return {}
+
+
+def stamp(number):
+    with open(os.path.join(sys.argv[3], "victim"), "w", encoding="utf-8") as file:
+        file.write(repr(time.time()))
+    os.kill(os.getpid(), number)
+
+
+@scenario
+def slow_rank(seconds, pause):
+    """B46: a rank in user code for longer than the step timeout."""
+    model, optimizer = make(small_model(), "gradient_allreduce")
+    train(model, optimizer, bagua.rank(), 2)
+    if bagua.rank() == 0:
+        if pause:
+            with bagua.pause_timeout():
+                time.sleep(seconds)
+        else:
+            time.sleep(seconds)
+    digests, _ = train(model, optimizer, bagua.rank(), 2, first=2)
+    return {"digests": digests}
+
+
+@scenario
+def resume(algorithm, path):
+    """Optimizer state with the bucket plan: saved and loaded."""
+    model, optimizer = make(small_model(), algorithm)
+    train(model, optimizer, bagua.rank(), 3)
+    saved = {"model": {k: v.clone() for k, v in model.state_dict().items()}, "optimizer": optimizer.state_dict()}
+    torch.save(saved, f"{path}.{bagua.rank()}")
+    expected, _ = train(model, optimizer, bagua.rank(), 3, first=3)
+    loaded = torch.load(f"{path}.{bagua.rank()}")
+    model.load_state_dict(loaded["model"])
+    optimizer.load_state_dict(loaded["optimizer"])
+    step = bagua.stats(model)["step"]
+    actual, _ = train(model, optimizer, bagua.rank(), 3, first=3)
+    return {"expected": expected, "actual": actual, "step": step}
+
+
+@scenario
+def skipped_and_evaluated(algorithm):
+    """A skipped optimizer.step() ends the step at the next training forward; evaluation starts nothing."""
+    model, optimizer = make(small_model(), algorithm)
+    for step in range(6):
+        x, y = data(bagua.rank(), step)
+        optimizer.zero_grad()
+        functional.cross_entropy(model(x), y).backward()
+        model.eval()
+        with torch.no_grad():
+            model(x)
+        model.train()
+        if step % 3 != 1:
+            optimizer.step()
+    runs = [bucket["runs"] for bucket in bagua.stats()["buckets"]]
+    return {"step": bagua.stats()["step"], "runs": runs, "digest": digest(model)}
+
+
+@scenario
+def schedulers(algorithm):
+    """Learning-rate schedulers and deep copies accept the wrapped optimizer."""
+    model, optimizer = make(small_model(), algorithm)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step in range(3):
+            train(model, optimizer, bagua.rank(), 1, first=step)
+            scheduler.step()
+    return {"lr": optimizer.param_groups[0]["lr"], "warnings": [str(w.message) for w in caught]}
+
+
+@scenario
+def refused(kind):
+    """Errors at wrap name the parameter or the alternatives."""
+    model = small_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    algorithm = "gradient_allreduce"
+    if kind == "half":
+        model = model.half()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    elif kind == "sparse":
+        model = nn.Embedding(10, 4, sparse=True)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    elif kind == "name":
+        algorithm = "no_such_algorithm"
+    elif kind == "outside":
+        optimizer = torch.optim.SGD(list(model.parameters())[:-1], lr=0.1)
+    elif kind == "source":
+        algorithm = os.path.join(sys.argv[3], "bad.mlir")
+        with open(algorithm, "w", encoding="utf-8") as file:
+            file.write("bagua.algorithm @x {\n  bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) { nonsense }\n}\n")
+    try:
+        bagua.wrap(model, optimizer, algorithm=algorithm)
+    except bagua.Error as error:
+        return {"error": type(error).__name__, "message": str(error)}
+    return {"error": None, "message": ""}
+
+
+@scenario
+def refreeze():
+    """requires_grad changed after wrap: an error in the next forward."""
+    model, optimizer = make(small_model(), "gradient_allreduce")
+    train(model, optimizer, bagua.rank(), 1)
+    model[0].weight.requires_grad_(False)
+    try:
+        train(model, optimizer, bagua.rank(), 1)
+    except bagua.Error as error:
+        return {"message": str(error)}
+    return {"message": ""}
+
+
+@scenario
+def overlap(steps=6):
+    """Buckets start while backward still runs: order of starts and of gradient hooks."""
+    torch.manual_seed(1)
+    model = nn.Sequential(*[nn.Linear(64, 64, bias=False) for _ in range(6)])
+    model, optimizer = make(model, "gradient_allreduce", bucket_bytes=64 * 64 * 4)
+    job = bagua.job(model)
+    events = []
+    for bucket in job.buckets:
+        start = bucket.start
+
+        def note(event, step, bucket=bucket, start=start):
+            events.append(["start", bucket.name])
+            start(event, step)
+
+        bucket.start = note
+    for index, layer in enumerate(model):
+        layer.weight.register_hook(lambda g, index=index: events.append(["gradient", index]))
+    for step in range(steps):
+        events.clear()
+        optimizer.zero_grad()
+        model(torch.randn(4, 64)).sum().backward()
+        optimizer.step()
+    return {"events": events}
+
+
+def main():
+    name, arguments, folder = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]
+    if name == "data_loader":  # Forked before the runtime has any thread.
+        list(torch.utils.data.DataLoader(Numbers(), batch_size=16, num_workers=2))
+    bagua.init()
+    rank = bagua.rank()
+    try:
+        result = SCENARIOS[name](**arguments)
+    except bagua.Error as error:
+        with open(os.path.join(folder, f"rank{rank}.json"), "w", encoding="utf-8") as file:
+            json.dump({"raised": type(error).__name__, "message": str(error), "time": time.time()}, file)
+        victim_file = os.path.join(folder, "victim")
+        if os.path.exists(victim_file):
+            with open(victim_file, encoding="utf-8") as file:
+                print(f"rank {rank} raised {time.time() - float(file.read()):.2f} s after the event")
+        raise
+    with open(os.path.join(folder, f"rank{rank}.json"), "w", encoding="utf-8") as file:
+        json.dump(result, file)
+    bagua.shutdown()
+    assert threading.active_count() == 1
+
+
+if __name__ == "__main__":
+    main()

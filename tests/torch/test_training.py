@@ -1,0 +1,195 @@
+"""Training jobs over real local ranks: values, layouts, autograd, bytes. Case ids are those of the field's faults."""
+
+import os
+
+import pytest
+
+from ranks import ALGORITHMS, run
+
+SYNCHRONOUS = ["gradient_allreduce", "bytegrad"]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("launcher", ["alone", "bagua-run"])
+def test_b51_world_1_equals_plain_training_bit_for_bit(algorithm, launcher):
+    (report,) = run("plain_equals_wrapped", 1, launcher=launcher, algorithm=algorithm).check()
+    assert report["actual"] == report["expected"]
+    assert report["last_loss"] < report["first_loss"]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("world", [2, 3, 4])
+def test_replicas_and_bytes(algorithm, world):
+    reports = run("replicas", world, algorithm=algorithm).check()
+    assert len({r["start"] for r in reports}) == 1, "the initial broadcast makes replicas equal"
+    assert all(r["world"] == world for r in reports)
+    if algorithm in SYNCHRONOUS:
+        assert all(r["digests"] == reports[0]["digests"] for r in reports)
+    assert len(set(reports[0]["digests"])) == len(reports[0]["digests"]), "weights move"
+    assert all(r["wire"] == r["formula"] > 0 for r in reports)
+
+
+def test_b13_bytegrad_sends_fewer_bytes():
+    plain, packed = (
+        sum(r["wire"] for r in run("replicas", 4, algorithm=a).check()) for a in ("gradient_allreduce", "bytegrad")
+    )
+    assert packed <= 0.30 * plain, "tiny buckets: headers weigh more than the 27 % of real models"
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "bagua-run"])
+def test_same_script_under_each_launcher(launcher):
+    reports = run("replicas", 2, launcher=launcher, algorithm="bytegrad").check()
+    assert reports[0]["digests"] == reports[1]["digests"]
+    assert ("torchrun" if launcher == "torchrun" else "bagua-run") in reports[0]["source"]
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 5])
+def test_gradient_is_the_left_fold_mean(world):
+    assert all(r["wrong"] == 0 for r in run("mean_gradient", world).check())
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4])
+def test_decentralized_mixes_with_its_neighbours(world):
+    assert all(r["worst"] < 2e-6 for r in run("mixing", world).check())
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_b01_b05_empty_unused_and_frozen_parameters(algorithm):
+    reports = run("odd_parameters", 2, algorithm=algorithm).check()
+    assert all(r["finite"] for r in reports)
+    assert {"empty.weight", "empty.bias"} <= set(reports[0]["keys"])
+    if algorithm in SYNCHRONOUS:
+        assert reports[0]["digests"] == reports[1]["digests"]
+
+
+@pytest.mark.parametrize("kind", ["frozen", "empty", "zero_numel"])
+def test_b08_nothing_to_train(kind):
+    outcome = run("nothing_to_train", 2, kind=kind)
+    assert all(r["bytes"] == 0 for r in outcome.check())
+    assert "no trainable parameters" in outcome.output
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_b07_layouts(algorithm):
+    for report in run("layouts", 2, algorithm=algorithm).check():
+        assert report["warnings"] == []
+        assert report["strides_kept"]
+        if algorithm == "bytegrad":
+            assert report["worst"] < 0.02
+        else:
+            assert report["actual"] == report["expected"]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_b11_ways_to_clear_gradients(algorithm):
+    digests = {
+        how: [r["digest"] for r in run("gradient_replacement", 2, algorithm=algorithm, how=how).check()]
+        for how in ("zero", "set_to_none", "none", "clone")
+    }
+    assert len({tuple(d) for d in digests.values()}) == 1, digests
+
+
+@pytest.mark.parametrize("algorithm", SYNCHRONOUS)
+def test_b15_zero_gradient_stays_zero(algorithm):
+    assert all(r["zeros"] == 5000 for r in run("special_gradient", 3, algorithm=algorithm, kind="zero").check())
+
+
+@pytest.mark.parametrize("algorithm", SYNCHRONOUS)
+@pytest.mark.parametrize("kind", ["nan", "inf"])
+def test_b16_non_finite_reaches_every_rank(algorithm, kind):
+    for report in run("special_gradient", 3, algorithm=algorithm, kind=kind).check():
+        assert not report["at"]
+        assert report["first"], "another block is not poisoned"
+        assert report["finite"] >= 5000 - 2048
+
+
+@pytest.mark.parametrize("algorithm", ["gradient_allreduce", "decentralized"])
+@pytest.mark.parametrize("kind", ["tied", "checkpoint", "checkpoint_reentrant", "two_backwards"])
+def test_b31_shared_use_of_parameters(algorithm, kind):
+    for report in run("shared_use", 2, algorithm=algorithm, kind=kind).check():
+        assert report["actual"] == report["expected"]
+
+
+@pytest.mark.parametrize("algorithm", SYNCHRONOUS)
+def test_no_sync_accumulates(algorithm):
+    reports = run("accumulation", 2, algorithm=algorithm).check()
+    assert reports[0]["digest"] == reports[1]["digest"]
+    assert all(r["worst"] < (1e-5 if algorithm == "gradient_allreduce" else 0.05) for r in reports)
+    assert all(r["step"] == 3 for r in reports)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_resume(algorithm, tmp_path):
+    for report in run("resume", 2, algorithm=algorithm, path=str(tmp_path / "state")).check():
+        assert report["step"] == 3
+        assert report["actual"] == report["expected"]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_skipped_steps_and_evaluation(algorithm):
+    for report in run("skipped_and_evaluated", 2, algorithm=algorithm).check():
+        # The last step is a full one; each of the six backward passes ends a step.
+        assert report["step"] == 6
+        assert set(report["runs"]) == {6}
+
+
+@pytest.mark.parametrize("algorithm", ["gradient_allreduce"])
+def test_learning_rate_schedulers(algorithm):
+    (report,) = run("schedulers", 1, launcher="alone", algorithm=algorithm).check()
+    assert report["lr"] == pytest.approx(1e-4)
+    assert report["warnings"] == []
+
+
+def test_b60_data_loader_workers():
+    reports = run("data_loader", 2, algorithm="gradient_allreduce").check()
+    assert reports[0] == reports[1]
+    assert reports[0]["count"] == 12
+
+
+@pytest.mark.parametrize(
+    "kind, expected",
+    [
+        ("half", ["4.bias", "float16", "f32"]),
+        ("sparse", ["weight", "sparse"]),
+        ("name", ["no_such_algorithm", "gradient_allreduce", "bytegrad", "decentralized"]),
+        ("outside", ["4.bias", "parameter group"]),
+        ("source", ["bad.mlir", "2:"]),
+    ],
+)
+def test_refusals_name_the_cause(kind, expected):
+    (report,) = run("refused", 1, launcher="alone", kind=kind).check()
+    assert report["error"] is not None
+    for text in expected:
+        assert text in report["message"]
+
+
+def test_refreezing_is_noticed():
+    (report,) = run("refreeze", 1, launcher="alone").check()
+    assert "'0.weight'" in report["message"]
+
+
+def test_buckets_start_during_backward():
+    (report,) = run("overlap", 1, launcher="alone").check()
+    events = report["events"]
+    first_start = events.index(next(e for e in events if e[0] == "start"))
+    last_gradient = max(i for i, e in enumerate(events) if e[0] == "gradient")
+    assert first_start < last_gradient
+    assert sum(e[0] == "start" for e in events) == 6
+
+
+def test_custom_algorithm_source(tmp_path):
+    """A researcher's own .mlir file, compiled on the way and cached by content."""
+    source = tmp_path / "mine.mlir"
+    source.write_text(
+        "bagua.algorithm @mine {\n"
+        "  bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {\n"
+        "    %mean = bagua.all_reduce mean %g via #bagua.minmax<bits = 4, block = 512>\n"
+        "    bagua.update gradient = %mean\n"
+        "  }\n"
+        "}\n"
+    )
+    env = {"BAGUA_CACHE": tmp_path / "cache"}
+    for _ in range(2):
+        reports = run("replicas", 2, env=env, algorithm=str(source)).check()
+        assert reports[0]["digests"] == reports[1]["digests"]
+    assert len(os.listdir(tmp_path / "cache")) == 1
