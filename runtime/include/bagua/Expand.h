@@ -1,5 +1,6 @@
-// Turns one program of a schedule into the flat list of steps of one rank: loops unrolled, bind-time
-// expressions evaluated, ranges checked against their buffers. Used by bind and by the checker.
+// Turns one program of a schedule into the flat list of steps of one rank: loops unrolled,
+// bind-time expressions evaluated, ranges checked against their buffers. Used by bind and by the
+// checker.
 #pragma once
 
 #include "bagua/Schedule.h"
@@ -48,8 +49,8 @@ struct FlatStep {
   StepExpr guard; ///< Meaningful if guarded.
   StepExpr peer;  ///< Send, Recv.
   uint32_t channel = 0;
-  ByteRange range;              ///< Send: source. Recv, Release: slot (offset 0, the message's bytes).
-  uint32_t kernel = kNone;      ///< Launch.
+  ByteRange range;         ///< Send: source. Recv, Release: slot (offset 0, the message's bytes).
+  uint32_t kernel = kNone; ///< Launch.
   std::vector<ByteRange> inputs, outputs;
   std::vector<StepExpr> scalars;
   uint64_t count = 0; ///< Launch: elements.
@@ -59,27 +60,37 @@ struct FlatStep {
 
 struct FlatProgram {
   const fb::ProgramT *source = nullptr;
-  std::vector<uint64_t> bufferBytes;  ///< By buffer index.
-  struct Pool { uint64_t count, bytes; };
-  std::vector<Pool> slots;            ///< By slots index.
+  std::vector<uint64_t> bufferBytes; ///< By buffer index.
+  struct Pool {
+    uint64_t count, bytes;
+  };
+  std::vector<Pool> slots; ///< By slots index.
   uint32_t eventCount = 0;
-  std::vector<FlatStep> steps;        ///< Program order; queues interleave.
-  uint64_t wireBytes = 0;             ///< Program.wire_bytes evaluated.
+  std::vector<FlatStep> steps; ///< Program order; queues interleave.
+  uint64_t wireBytes = 0;      ///< Program.wire_bytes evaluated.
   uint64_t rounds = 0;
 };
 
-/// Errors: overflow, division by zero, a range outside its buffer, a slot or event index outside its
-/// pool, a bind-time peer outside [0, world) or equal to rank, more than kMaxSteps steps; each names
-/// program, location and value. Zero-byte sends, receives (with their releases) and launches of zero elements become
-/// steps that are left out; events they would signal count as set (removed from `waits`).
+/// Errors: overflow, division by zero, a range outside its buffer or its message, a slot or event
+/// index outside its pool, a bind-time peer outside [0, world) or equal to rank, an event signalled
+/// twice, a slot used against program order (received into while it holds a message, read or
+/// released while it holds none, or under another guard), a Job buffer of another size than the
+/// bucket's, more than kMaxSteps steps or as much other work; each names program, location and
+/// value. Values missing in `values`' parameters are the defaults.
+///
+/// Zero-byte sends, receives (with their releases) and launches of zero elements become steps that
+/// are left out; events they would signal count as set (removed from `waits`).
+///
+/// Not checked here, but by the checker: that waits order the accesses, that every event awaited is
+/// signalled, that peers pair up.
 StatusOr<FlatProgram> expand(const Schedule &schedule, const fb::ProgramT &program,
                              const BindValues &values);
-inline constexpr size_t kMaxSteps = size_t{1} << 20;
+inline constexpr size_t kMaxSteps = size_t{1} << 18;
 
 /// Evaluates a step-time expression.
-StatusOr<int64_t> evaluateInt(const Schedule &schedule, const StepExpr &expr, const BindValues &bind,
-                              const StepValues &step);
-StatusOr<double> evaluateFloat(const Schedule &schedule, const StepExpr &expr, const BindValues &bind,
-                               const StepValues &step);
+StatusOr<int64_t> evaluateInt(const Schedule &schedule, const StepExpr &expr,
+                              const BindValues &bind, const StepValues &step);
+StatusOr<double> evaluateFloat(const Schedule &schedule, const StepExpr &expr,
+                               const BindValues &bind, const StepValues &step);
 
 } // namespace bagua::rt

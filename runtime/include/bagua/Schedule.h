@@ -16,13 +16,14 @@ namespace bagua::rt {
 inline constexpr uint32_t kNone = 0xffffffffu; ///< "absent" in index fields of the format.
 inline constexpr uint32_t kFormatVersion = 1;
 
-using Digest = std::array<uint8_t, 16>; ///< XXH3-128 over every byte of the file but the digest's own.
+/// XXH3-128, canonical byte order, over every byte of the file but the digest's own.
+using Digest = std::array<uint8_t, 16>;
 
 /// File header, little-endian, 64 bytes, followed by `payloadBytes` bytes of FlatBuffer.
 struct FileHeader {
   char magic[8]; ///< "BAGUASCH"
   uint32_t version;
-  uint32_t headerBytes;   ///< 64
+  uint32_t headerBytes;      ///< 64
   uint64_t requiredFeatures; ///< A reader refuses bits it does not know.
   uint64_t payloadBytes;
   Digest digest;
@@ -56,8 +57,8 @@ private:
   Digest digest_{};
 };
 
-/// Index ranges, expression times and types, loop scopes, unique names, limits (see kLimits in
-/// Validate.cpp), non-null children. Says which program, step and field is wrong.
+/// Index ranges, expression times and types, loop scopes, unique names, limits (kLimits), non-null
+/// children. Says which program, step and field is wrong.
 Status validate(const fb::ScheduleT &schedule);
 
 /// Serializes with header and digest. Equal schedules give equal bytes. Validates first.
