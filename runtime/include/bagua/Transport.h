@@ -12,17 +12,34 @@
 
 namespace bagua::rt {
 
-/// One futex word that a rank sleeps on. Anyone may ring; one thread at a time waits.
+/// One futex word that a rank sleeps on. Anyone may ring; one thread at a time reads the value and waits.
 /// The word may lie in memory shared between processes (window transport) or be private.
+/// The loop of a driver: seen = value(); if poll() found nothing, wait(seen, …). Whatever happened
+/// before a ring() is seen by that poll(), or wait(seen) returns at once.
 class Doorbell {
 public:
+  /// A source of events that needs a call before the waiter sleeps (UCX arms its descriptor).
+  class SleepHook {
+  public:
+    virtual ~SleepHook() = default;
+    /// Called by the waiting thread. False: there is something to poll already, do not sleep.
+    virtual bool beforeSleep() = 0;
+  };
+
   virtual ~Doorbell() = default;
   virtual void ring() = 0;
   /// Value to pass to wait(); read it before the last poll that found nothing.
   virtual uint32_t value() const = 0;
   /// Returns when the word differs from `seen`, or after `timeout`. Up to 50 sched_yield, then futex.
   virtual void wait(uint32_t seen, std::chrono::nanoseconds timeout) = 0;
+  /// One hook at most; nullptr removes it. By the thread that waits. It must outlive its use.
+  virtual void setSleepHook(SleepHook *hook) = 0;
 };
+
+/// A doorbell in private memory (loopback, tests, UCX alone).
+std::shared_ptr<Doorbell> makeDoorbell();
+/// A doorbell whose word lies in a shared page of its own, so that peers of the window transport ring it.
+StatusOr<std::shared_ptr<Doorbell>> makeSharedDoorbell();
 
 /// Memory whose bytes peers on this host may read in place. Freed with the last reference; mappings
 /// outlive the transport.

@@ -1,0 +1,111 @@
+// memfd files and their mappings; the one place that turns their errno into Status.
+#include "SharedMemory.h"
+
+#include "absl/strings/str_cat.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace bagua::rt {
+namespace {
+
+Status errnoStatus(int error, const std::string &what) {
+  std::string message = absl::StrCat(what, ": ", strerror(error));
+  switch (error) {
+  case ENOMEM:
+  case ENOSPC:
+  case EMFILE:
+  case ENFILE:
+    return absl::ResourceExhaustedError(message);
+  default:
+    return absl::InternalError(message);
+  }
+}
+
+} // namespace
+
+FileDescriptor::~FileDescriptor() { reset(); }
+
+void FileDescriptor::reset() {
+  if (descriptor_ >= 0)
+    close(std::exchange(descriptor_, -1));
+}
+
+StatusOr<FileDescriptor> createSharedFile(const char *name, size_t bytes) {
+  // ftruncate beyond this limit does not fail: it kills with SIGXFSZ.
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+      limit.rlim_cur < bytes)
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "shared memory of ", bytes, " bytes is above the limit on file size (ulimit -f), ",
+        static_cast<uint64_t>(limit.rlim_cur), " bytes"));
+  FileDescriptor file(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file)
+    return errnoStatus(errno, "cannot create shared memory (memfd_create)");
+  if (ftruncate(file.get(), static_cast<off_t>(bytes)) != 0)
+    return errnoStatus(errno, absl::StrCat("cannot size shared memory to ", bytes, " bytes"));
+  return file;
+}
+
+Status commitSharedFile(int descriptor, size_t offset, size_t bytes, const char *what) {
+  if (bytes == 0)
+    return absl::OkStatus();
+  int result;
+  do
+    result = fallocate(descriptor, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes));
+  while (result != 0 && errno == EINTR);
+  if (result != 0)
+    return errnoStatus(
+        errno, absl::StrCat("no shared memory for ", what, ", which needs ", bytes, " bytes"));
+  return absl::OkStatus();
+}
+
+void discardSharedFile(int descriptor, size_t offset, size_t bytes) {
+  if (bytes != 0)
+    (void)fallocate(descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                    static_cast<off_t>(offset), static_cast<off_t>(bytes));
+}
+
+Status sealSharedFile(int descriptor) {
+  if (fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    return errnoStatus(errno, "cannot seal shared memory");
+  return absl::OkStatus();
+}
+
+StatusOr<std::shared_ptr<Mapping>> Mapping::map(int descriptor, size_t bytes, bool writable) {
+  BAGUA_CHECK(bytes > 0 && bytes % kPageBytes == 0);
+  int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+  size_t alignment = bytes >= kHugePageBytes ? kHugePageBytes : kPageBytes;
+  size_t reserved = bytes + alignment - kPageBytes;
+  // The reservation makes room for an aligned start, which huge pages need.
+  void *room =
+      mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED)
+    return errnoStatus(errno, absl::StrCat("no address space for ", bytes,
+                                           " bytes of shared memory (ulimit -v?)"));
+  auto begin = reinterpret_cast<uintptr_t>(room);
+  uintptr_t aligned = roundUp(begin, alignment);
+  void *data = mmap(reinterpret_cast<void *>(aligned), bytes, protection, MAP_SHARED | MAP_FIXED,
+                    descriptor, 0);
+  if (data == MAP_FAILED) {
+    int error = errno;
+    munmap(room, reserved);
+    return errnoStatus(error, absl::StrCat("cannot map ", bytes, " bytes of shared memory"));
+  }
+  if (aligned > begin)
+    munmap(room, aligned - begin);
+  if (size_t tail = begin + reserved - (aligned + bytes); tail > 0)
+    munmap(reinterpret_cast<void *>(aligned + bytes), tail);
+  if (bytes >= kHugePageBytes)
+    (void)madvise(data, bytes, MADV_HUGEPAGE); // Only advice: kernels without it say EINVAL.
+  return std::shared_ptr<Mapping>(new Mapping(static_cast<std::byte *>(data), bytes));
+}
+
+Mapping::~Mapping() { munmap(data_, bytes_); }
+
+} // namespace bagua::rt
