@@ -20,11 +20,19 @@ struct PeerInfo {
 /// One rank's membership. Thread-safe. Destroying it without leave() looks like death to the peers.
 class Group {
 public:
+  /// When silence is reported. Shortened by tests only.
+  struct Liveness {
+    std::chrono::milliseconds heartbeat{250};
+    std::chrono::milliseconds warnFrozen{2'000};   ///< No heartbeat for so long: a warning.
+    std::chrono::milliseconds warnWaiting{10'000}; ///< A wait for ranks in user code: a warning.
+  };
   struct Options {
     int rank = -1, world = -1, localRank = -1, localSize = -1; ///< -1: from the environment.
-    std::string store;                                        ///< "host:port" or empty.
-    std::shared_ptr<Store> localStore; ///< Set: ranks are threads of one process, no sockets, no monitor.
+    std::string store;                                         ///< "host:port" or empty.
+    std::shared_ptr<Store>
+        localStore; ///< Set: ranks are threads of one process, no sockets, no monitor.
     std::chrono::milliseconds bootstrapTimeout{0}, stepTimeout{0}; ///< 0: environment or default.
+    Liveness liveness;
   };
   static StatusOr<std::unique_ptr<Group>> create(const Options &options);
   virtual ~Group() = default;
@@ -39,28 +47,36 @@ public:
   virtual std::chrono::milliseconds bootstrapTimeout() const = 0;
   virtual Store &store() = 0;
 
-  /// Everyone's `value`, by rank. Collective; `what` is unique per call and the same on all ranks. On
-  /// a timeout the error names the ranks that did not answer and their last known phase.
-  virtual StatusOr<std::vector<std::string>> allGather(std::string_view what, std::string_view value) = 0;
+  /// Everyone's `value`, by rank. Collective; `what` is unique per call and the same on all ranks.
+  /// On a timeout the error names the ranks that did not answer and their last known phase.
+  virtual StatusOr<std::vector<std::string>> allGather(std::string_view what,
+                                                       std::string_view value) = 0;
   /// Compares JSON texts; kAborted names the first differing path, ranks and values.
   virtual Status agree(std::string_view what, std::string_view json) = 0;
 
   /// OK, or the group's first verdict (the same on every rank). Lock-free: polled on the data path.
   virtual Status verdict() const = 0;
   virtual bool hasVerdict() const = 0;
-  /// Proposes a verdict; the first at the store wins. Returns the winner (or `reason` if the store is out of reach).
+  /// Proposes a verdict; the first at the store wins. Returns the winner (or `reason` if the store
+  /// is out of reach).
   virtual Status condemn(const Status &reason) = 0;
-  /// Called once, from the monitor thread, when a verdict is known. Set before any program starts.
+  /// Called once, from the monitor thread (of a local group: from the thread that found out), when
+  /// a verdict is known; at once if it is known already. Must not block. Set before any program
+  /// starts.
   virtual void onVerdict(std::function<void(const Status &)> callback) = 0;
 
-  /// What this rank is doing ("waiting in program gradient, bucket 3"), sent with the heartbeat.
-  /// `waitingSince`: a wait that has lasted so long is reported (10 s warning with missing ranks).
-  virtual void setPhase(std::string_view phase) = 0;
-  virtual std::string describePeer(int rank) const = 0; ///< "rank 2 (host a, pid 17, in user code for 3.1 s)"
+  /// What this rank is doing ("program gradient, bucket 3, step 7"), sent with the heartbeat; at
+  /// most 240 bytes are kept. `waiting`: this rank needs others to go on. A wait whose text does
+  /// not change is reported after 10 s with the ranks that do not wait (they are in user code), and
+  /// ends in a verdict at the step timeout. Lock-free; the same text again changes nothing.
+  virtual void setPhase(std::string_view phase, bool waiting = false) = 0;
+  virtual std::string
+  describePeer(int rank) const = 0; ///< "rank 2 (host a, pid 17, in user code for 3.1 s)"
   virtual void pauseTimeout(int delta) = 0;
   virtual bool timeoutPaused() const = 0; ///< By any rank.
 
-  /// Says goodbye, so that a later disappearance is no death. Collective only in spirit: never blocks long.
+  /// Says goodbye, so that a later disappearance is no death. Collective only in spirit: never
+  /// blocks long.
   virtual void leave() = 0;
 };
 

@@ -1,0 +1,18 @@
+// Where the runtime's log lines go: stderr, one spdlog logger per part.
+#pragma once
+
+#include <memory>
+#include <spdlog/logger.h>
+#include <string_view>
+
+namespace bagua::rt {
+
+/// The logger of `part` ("bootstrap", "transport"). Its level comes from BAGUA_LOG: "debug", or
+/// parts with levels, "transport:debug,bootstrap:info"; else warnings and errors. Made at first
+/// use; thread-safe.
+std::shared_ptr<spdlog::logger> logger(std::string_view part);
+
+/// Put in front of every later line ("rank 2").
+void setLogPrefix(std::string_view prefix);
+
+} // namespace bagua::rt

@@ -1,0 +1,22 @@
+// Facts about this machine and its processes, read from /proc.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace bagua::rt {
+
+std::string hostName();
+/// Boot id and network namespace: processes with equal keys can reach one another's abstract
+/// sockets.
+std::string hostKey();
+/// Processes with equal values see one another under the same process ids.
+uint64_t pidNamespace();
+/// Clock ticks from boot to the process's start: tells a process from a later one with its id. 0:
+/// gone.
+uint64_t processStartTime(int64_t pid);
+/// "pid 17 (python3)" for the process that listens on TCP `port` here; empty if that cannot be
+/// told.
+std::string portHolder(uint16_t port);
+
+} // namespace bagua::rt
