@@ -164,7 +164,7 @@ FindError find(std::string_view name, DType dtype, std::span<const Attribute> at
   const size_t index = selected().load(std::memory_order_acquire);
   if (!reference && index >= targets().count) {
     const char *wanted = std::getenv("BAGUA_KERNELS_TARGET");
-    return fail(error, FindError::UnknownName,
+    return fail(error, FindError::UnknownTarget,
                 "BAGUA_KERNELS_TARGET expects one of " + targetList() + ", got '" +
                     (wanted == nullptr ? "" : wanted) + "'");
   }
@@ -187,7 +187,8 @@ FindError find(std::string_view name, DType dtype, std::span<const Attribute> at
 }
 
 size_t minmaxPackedBytes(size_t count, int64_t bits, int64_t block) {
-  if (bits < kBitsMin || bits > kBitsMax || block < kBlockMin || block > kBlockMax)
+  if (bits < kBitsMin || bits > kBitsMax || block < kBlockMin || block > kBlockMax ||
+      block % 8 != 0)
     return 0;
   const size_t blockSize = static_cast<size_t>(block), rest = count % blockSize;
   return count / blockSize * minMaxBlockBytes(blockSize, bits) +

@@ -19,8 +19,9 @@ struct Attribute {
   int64_t value;
 };
 
-/// One launch. Inputs and outputs are byte ranges in the order the kernel documents; an output may be
-/// exactly one of the inputs (same first byte) where the kernel says so, else they do not overlap.
+/// One launch. Inputs and outputs are byte ranges in the order the kernel documents, at any alignment; an
+/// output may be exactly one of the inputs (same first byte) where the kernel says so, else they do not
+/// overlap. The caller has checked the number of inputs, outputs and scalars, and the sizes.
 struct Args {
   std::span<const std::span<const std::byte>> inputs;
   std::span<const std::span<std::byte>> outputs;
@@ -55,19 +56,27 @@ struct Kernel {
   size_t inputsMin = 1, inputsMax = SIZE_MAX; ///< mix: scalars = inputs - 1
 };
 
-enum class FindError : uint8_t { None, UnknownName, UnsupportedDType, BadAttribute, MissingAttribute };
+enum class FindError : uint8_t {
+  None,
+  UnknownName,
+  UnsupportedDType,
+  BadAttribute,
+  MissingAttribute,
+  UnknownTarget, ///< BAGUA_KERNELS_TARGET names none of supportedTargets().
+};
 
 /// Finds kernel `name`; on failure says why in `error` (must be non-null). `reference` selects the plain
 /// scalar implementation, the oracle of the tests.
 FindError find(std::string_view name, DType dtype, std::span<const Attribute> attributes,
                Kernel &kernel, std::string &error, bool reference = false);
 
-/// Packed bytes of `count` elements under minmax(bits, block).
+/// Packed bytes of `count` elements under minmax(bits, block); 0 if find() would refuse these attributes.
 size_t minmaxPackedBytes(size_t count, int64_t bits, int64_t block);
 
-/// Instruction-set targets this CPU can run, best first; BAGUA_KERNELS_TARGET picks one by name.
+/// Instruction-set targets this CPU can run, best first; BAGUA_KERNELS_TARGET, read once, picks one by
+/// name (find() refuses an unknown one).
 std::span<const std::string_view> supportedTargets();
-/// Forces a target for tests and for BAGUA_KERNELS_TARGET; false if the CPU lacks it. "" restores the best.
+/// Forces a target on later calls of find(), for tests; false if the CPU lacks it. "" restores the best.
 bool selectTarget(std::string_view name);
 
 } // namespace bagua::kernels
