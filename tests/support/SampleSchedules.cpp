@@ -1,0 +1,226 @@
+// The three algorithms' schedules written by hand.
+#include "SampleSchedules.h"
+
+#include "ScheduleBuilder.h"
+
+namespace bagua::rt::testing {
+namespace {
+
+using S = ScheduleBuilder;
+
+constexpr uint32_t k = 0, p = 1; // Loop variables.
+
+/// Shards of a bucket over the world, cut at multiples of the grain.
+struct Shards {
+  E world, length, grain, grains;
+
+  Shards(ScheduleBuilder &s, int64_t grainElements)
+      : world(s.world()), length(s.length()), grain(s.constant(grainElements)),
+        grains(ceilDiv(s.length(), s.constant(grainElements))) {}
+  /// First element of shard `index`; of shard `world`: the bucket's length.
+  E begin(E index) const { return min(length, grain * floorDiv(index * grains, world)); }
+  E count(E index) const { return begin(index + 1) - begin(index); }
+  E countMax() const { return min(length, grain * ceilDiv(grains, world)); }
+};
+
+/// Direct reduce-scatter and all-gather of `pieces`, see the users below.
+struct Exchange {
+  ScheduleBuilder &s;
+  E one, world, rank, target, source, peer;
+  explicit Exchange(ScheduleBuilder &builder)
+      : s(builder), one(s.constant(1)), world(s.world()), rank(s.rank()),
+        target((rank + s.loop(k)) % world), source((rank - s.loop(k)) % world), peer(s.loop(p)) {}
+};
+
+} // namespace
+
+fb::ScheduleT gradientAllReduceSchedule() {
+  ScheduleBuilder s("gradient_allreduce", 1, {fb::DType::F32, fb::DType::F64});
+  Exchange x(s);
+  Shards shards(s, 1);
+  E eb = s.elementBytes(), zero = s.constant(0), n = x.world, r = x.rank;
+  auto begin = [&](E i) { return shards.begin(i) * eb; };
+  auto bytes = [&](E i) { return shards.count(i) * eb; };
+  uint32_t mean = s.kernel("reduce_mean"), copy = s.kernel("copy");
+
+  E many = 1 < n;
+  s.program("gradient", fb::Event::Gradient, 2, select(many, s.constant(2), zero),
+            select(many, s.length() * eb + (n - 2) * bytes(r), zero));
+  uint32_t g = s.jobBuffer("gradient", fb::Role::Gradient);
+  uint32_t parts = s.slots("parts", n, shards.countMax() * eb);
+  uint32_t means = s.slots("means", n, shards.countMax() * eb);
+  uint32_t sent = s.events("sent", n), arrived = s.events("arrived", n);
+  uint32_t reduced = s.events("reduced", x.one), arrivedMean = s.events("arrived_mean", n);
+  s.ifThen(many, [&] {
+    s.line(3);
+    s.forLoop(k, x.one, n, [&] {
+      s.send(x.target, 0, S::range(g, begin(x.target), bytes(x.target)), {},
+             S::event(sent, x.target));
+      s.recv(x.source, 0, parts, x.source, bytes(r), {}, S::event(arrived, x.source));
+    });
+    auto all = std::make_unique<fb::RangesT>();
+    all->variable = p;
+    all->lower = zero.node;
+    all->upper = n.node;
+    all->ranges = S::list(S::range(g, begin(r), bytes(r), x.peer == r),
+                          S::view(parts, x.peer, zero, bytes(r), x.peer != r));
+    s.launch(mean, S::list(std::move(all)), S::list(S::one(S::range(g, begin(r), bytes(r)))),
+             shards.count(r), S::list(S::eventsFor(p, zero, n, arrived, x.peer, x.peer != r)),
+             S::event(reduced, zero));
+    s.forLoop(k, x.one, n, [&] { s.release(parts, x.source); });
+    s.line(4);
+    s.forLoop(k, x.one, n, [&] {
+      s.send(x.target, 1, S::range(g, begin(r), bytes(r)), S::list(S::event(reduced, zero)));
+      s.recv(x.source, 1, means, x.source, bytes(x.source), {}, S::event(arrivedMean, x.source));
+    });
+    s.forLoop(k, x.one, n, [&] {
+      // The peer may still be reading what it was sent of this shard.
+      s.launch(copy, S::list(S::one(S::view(means, x.source, zero, bytes(x.source)))),
+               S::list(S::one(S::range(g, begin(x.source), bytes(x.source)))),
+               shards.count(x.source),
+               S::list(S::event(arrivedMean, x.source), S::event(sent, x.source)));
+      s.release(means, x.source);
+    });
+  });
+  return s.take();
+}
+
+fb::ScheduleT bytegradSchedule(int64_t bits, int64_t block) {
+  ScheduleBuilder s("bytegrad", static_cast<uint32_t>(block));
+  Exchange x(s);
+  Shards shards(s, block);
+  E eb = s.elementBytes(), zero = s.constant(0), n = x.world, r = x.rank;
+  auto begin = [&](E i) { return shards.begin(i) * eb; };
+  auto bytes = [&](E i) { return shards.count(i) * eb; };
+  // Per block a header of two floats, then codes padded to whole bytes; only the last is not full.
+  auto packed = [&](E count) {
+    return ceilDiv(count, s.constant(block)) * 8 + ceilDiv(count * bits, s.constant(8));
+  };
+  auto packedBegin = [&](E i) { return packed(shards.begin(i)); };
+  auto packedBytes = [&](E i) { return packed(shards.count(i)); };
+  std::vector<std::pair<std::string, int64_t>> codec = {{"bits", bits}, {"block", block}};
+  uint32_t encode = s.kernel("minmax_encode", codec);
+  uint32_t decodeMean = s.kernel("minmax_decode_reduce_mean", codec);
+  uint32_t decode = s.kernel("minmax_decode", codec);
+
+  E many = 1 < n;
+  s.program("gradient", fb::Event::Gradient, 2, select(many, s.constant(2), zero),
+            select(many, packed(s.length()) + (n - 2) * packedBytes(r), zero));
+  uint32_t g = s.jobBuffer("gradient", fb::Role::Gradient);
+  uint32_t coded = s.scratch("coded", packed(s.length()));
+  uint32_t codedMean = s.scratch("coded_mean", packedBytes(r));
+  uint32_t parts = s.slots("parts", n, packed(shards.countMax()));
+  uint32_t means = s.slots("means", n, packed(shards.countMax()));
+  uint32_t encoded = s.events("encoded", x.one), encodedMean = s.events("encoded_mean", x.one);
+  uint32_t arrived = s.events("arrived", n), arrivedMean = s.events("arrived_mean", n);
+  s.ifThen(many, [&] {
+    s.line(3);
+    s.launch(encode, S::list(S::one(S::range(g, zero, s.length() * eb))),
+             S::list(S::one(S::range(coded, zero, packed(s.length())))), s.length(), {},
+             S::event(encoded, zero));
+    s.line(4);
+    s.forLoop(k, x.one, n, [&] {
+      s.send(x.target, 0, S::range(coded, packedBegin(x.target), packedBytes(x.target)),
+             S::list(S::event(encoded, zero)));
+      s.recv(x.source, 0, parts, x.source, packedBytes(r), {}, S::event(arrived, x.source));
+    });
+    s.line(5);
+    auto all = std::make_unique<fb::RangesT>();
+    all->variable = p;
+    all->lower = zero.node;
+    all->upper = n.node;
+    all->ranges = S::list(S::range(coded, packedBegin(r), packedBytes(r), x.peer == r),
+                          S::view(parts, x.peer, zero, packedBytes(r), x.peer != r));
+    s.launch(decodeMean, S::list(std::move(all)), S::list(S::one(S::range(g, begin(r), bytes(r)))),
+             shards.count(r), S::list(S::eventsFor(p, zero, n, arrived, x.peer, x.peer != r)));
+    s.forLoop(k, x.one, n, [&] { s.release(parts, x.source); });
+    s.line(6);
+    s.launch(encode, S::list(S::one(S::range(g, begin(r), bytes(r)))),
+             S::list(S::one(S::range(codedMean, zero, packedBytes(r)))), shards.count(r), {},
+             S::event(encodedMean, zero));
+    s.forLoop(k, x.one, n, [&] {
+      s.send(x.target, 1, S::range(codedMean, zero, packedBytes(r)),
+             S::list(S::event(encodedMean, zero)));
+      s.recv(x.source, 1, means, x.source, packedBytes(x.source), {},
+             S::event(arrivedMean, x.source));
+    });
+    s.line(7);
+    s.launch(decode, S::list(S::one(S::range(codedMean, zero, packedBytes(r)))),
+             S::list(S::one(S::range(g, begin(r), bytes(r)))), shards.count(r));
+    s.forLoop(k, x.one, n, [&] {
+      s.launch(decode, S::list(S::one(S::view(means, x.source, zero, packedBytes(x.source)))),
+               S::list(S::one(S::range(g, begin(x.source), bytes(x.source)))),
+               shards.count(x.source), S::list(S::event(arrivedMean, x.source)));
+      s.release(means, x.source);
+    });
+  });
+  return s.take();
+}
+
+fb::ScheduleT decentralizedSchedule() {
+  ScheduleBuilder s("decentralized", 1, {fb::DType::F32, fb::DType::F64});
+  E n = s.world(), r = s.rank(), zero = s.constant(0), one = s.constant(1);
+  E bytes = s.length() * s.elementBytes();
+  uint32_t mix = s.kernel("mix"), copy = s.kernel("copy");
+  // Offsets -1 and 1. With one rank there is no neighbour, with two they are one, of both weights.
+  E both = 2 < n, any = 1 < n;
+  E before = (r - one) % n, after = (r + one) % n;
+  E neighbours = select(both, s.constant(2), select(any, one, zero));
+
+  s.program("before_forward", fb::Event::BeforeForward, 2, select(any, one, zero),
+            neighbours * bytes);
+  uint32_t w = s.jobBuffer("weight", fb::Role::Weight);
+  uint32_t mixed = s.scratch("mixed", bytes);
+  uint32_t in = s.slots("neighbours", neighbours, bytes);
+  uint32_t sent = s.events("sent", neighbours), arrived = s.events("arrived", neighbours);
+  auto whole = [&](uint32_t buffer) { return S::one(S::range(buffer, zero, bytes)); };
+  auto received = [&](E slot) { return S::one(S::view(in, slot, zero, bytes)); };
+  s.ifThen(any, [&] {
+    s.line(5);
+    s.send(after, 0, S::range(w, zero, bytes), {}, S::event(sent, zero));
+    s.recv(before, 0, in, zero, bytes, {}, S::event(arrived, zero));
+    s.ifThen(
+        both,
+        [&] {
+          s.send(before, 1, S::range(w, zero, bytes), {}, S::event(sent, one));
+          s.recv(after, 1, in, one, bytes, {}, S::event(arrived, one));
+          s.line(6);
+          s.launch(mix, S::list(whole(w), received(zero), received(one)), S::list(whole(mixed)),
+                   s.length(), S::list(S::event(arrived, zero), S::event(arrived, one)), {},
+                   {toFloat(one) / 3.0, toFloat(one) / 3.0});
+          s.release(in, one);
+        },
+        [&] {
+          s.line(6);
+          s.launch(mix, S::list(whole(w), received(zero)), S::list(whole(mixed)), s.length(),
+                   S::list(S::event(arrived, zero)), {}, {toFloat(s.constant(2)) / 3.0});
+        });
+    s.release(in, zero);
+    s.line(7);
+    s.wait(fb::Gate::BeforeUpdate);
+    s.launch(copy, S::list(whole(mixed)), S::list(whole(w)), s.length(),
+             S::list(S::eventsFor(p, zero, neighbours, sent, s.loop(p))));
+  });
+  return s.take();
+}
+
+const std::vector<SampleSchedule> &sampleSchedules() {
+  static const std::vector<SampleSchedule> samples = {
+      {"gradient_allreduce", [] { return gradientAllReduceSchedule(); }},
+      {"bytegrad", [] { return bytegradSchedule(); }},
+      {"decentralized", [] { return decentralizedSchedule(); }},
+  };
+  return samples;
+}
+
+std::shared_ptr<const Schedule> loadOrDie(const fb::ScheduleT &schedule) {
+  auto bytes = serialize(schedule);
+  auto loaded = bytes.ok() ? Schedule::fromBytes(*bytes) : bytes.status();
+  if (!loaded.ok()) {
+    std::fprintf(stderr, "%s\n", loaded.status().ToString().c_str());
+    std::abort();
+  }
+  return *std::move(loaded);
+}
+
+} // namespace bagua::rt::testing

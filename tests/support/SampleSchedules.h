@@ -1,0 +1,29 @@
+// The three algorithms' schedules written by hand, as the compiler should emit them (SPEC.md of the
+// dialects has the meaning): for tests of everything that reads schedules.
+#pragma once
+
+#include "bagua/Schedule.h"
+
+namespace bagua::rt::testing {
+
+/// Mean of the gradients: direct reduce-scatter, then all-gather. Accepts f32 and f64.
+fb::ScheduleT gradientAllReduceSchedule();
+
+/// The same through the min-max codec, twice. f32; grain = block.
+fb::ScheduleT bytegradSchedule(int64_t bits = 8, int64_t block = 2048);
+
+/// Weights mixed with the ring's two neighbours, a third each: read before the forward, replaced
+/// before the optimizer step. Accepts f32 and f64.
+fb::ScheduleT decentralizedSchedule();
+
+struct SampleSchedule {
+  const char *name;
+  fb::ScheduleT (*build)();
+};
+/// The three above, by name.
+const std::vector<SampleSchedule> &sampleSchedules();
+
+/// Serialized and read back. Aborts on failure: for schedules that are meant to be right.
+std::shared_ptr<const Schedule> loadOrDie(const fb::ScheduleT &schedule);
+
+} // namespace bagua::rt::testing
