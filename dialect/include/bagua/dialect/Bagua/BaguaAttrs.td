@@ -1,0 +1,98 @@
+// Domains, codecs, topologies and the enumerations of the `bagua` dialect.
+#ifndef BAGUA_ATTRS
+#define BAGUA_ATTRS
+
+include "bagua/dialect/Bagua/BaguaDialect.td"
+include "bagua/dialect/Bagua/BaguaInterfaces.td"
+include "mlir/IR/AttrTypeBase.td"
+include "mlir/IR/EnumAttr.td"
+include "mlir/IR/TensorEncoding.td"
+
+class Bagua_Attr<string name, string attrMnemonic, list<Trait> traits = []>
+    : AttrDef<Bagua_Dialect, name, traits> {
+  let mnemonic = attrMnemonic;
+}
+
+// ---- Domains ----
+
+def Bagua_BucketAttr : Bagua_Attr<"Bucket", "bucket",
+    [DeclareAttrInterfaceMethods<VerifiableTensorEncoding>]> {
+  let summary = "Domain of a tensor over the whole bucket";
+}
+
+def Bagua_ShardAttr : Bagua_Attr<"Shard", "shard",
+    [DeclareAttrInterfaceMethods<VerifiableTensorEncoding>]> {
+  let summary = "Domain of a tensor over one rank's shard of the bucket";
+  let parameters = (ins "::mlir::FlatSymbolRefAttr":$group);
+  let assemblyFormat = "`<` $group `>`";
+  let genVerifyDecl = 1;
+}
+
+// ---- Codecs ----
+
+def Bagua_MinMaxAttr : Bagua_Attr<"MinMax", "minmax",
+    [DeclareAttrInterfaceMethods<Bagua_CodecAttrInterface>]> {
+  let summary = "Uniform quantization between each block's minimum and maximum";
+  let description = [{
+    `bits` in 2..8 per element; `block` elements (a multiple of 8, 8..65536) share 8 header bytes.
+
+    Example: `#bagua.minmax<bits = 8, block = 2048>`
+  }];
+  let parameters = (ins "int64_t":$bits, "int64_t":$block);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+}
+
+// ---- Topologies ----
+
+def Bagua_TopologyAttr : Bagua_Attr<"Topology", "topology"> {
+  let summary = "Neighbours at fixed rank offsets, and their weights";
+  let description = [{
+    Rank r hears from ranks (r + offset) mod n. Weights are exact rationals in (0, 1]; the self weight is
+    1 - sum, which must not be negative.
+
+    Example: `#bagua.topology<offsets = [-1, 1], weights = [1/3, 1/3]>`
+  }];
+  let parameters = (ins ArrayRefParameter<"int64_t">:$offsets,
+                        ArrayRefParameter<"int64_t">:$numerators,
+                        ArrayRefParameter<"int64_t">:$denominators);
+  let hasCustomAssemblyFormat = 1;
+  let genVerifyDecl = 1;
+  let extraClassDeclaration = [{
+    /// Least common multiple of the denominators.
+    int64_t getCommonDenominator() const;
+    /// Weights as numerators over getCommonDenominator().
+    ::llvm::SmallVector<int64_t> getCommonNumerators() const;
+  }];
+}
+
+// ---- Enumerations ----
+
+class Bagua_EnumAttr<EnumAttrInfo info, string name> : EnumAttr<Bagua_Dialect, info, name> {
+  let assemblyFormat = "$value";
+}
+class Bagua_Enum<string name, string summary, list<I32EnumAttrCase> cases>
+    : I32EnumAttr<name, summary, cases> {
+  let cppNamespace = "::bagua::ir";
+  let genSpecializedAttr = 0;
+}
+
+def Bagua_ReduceKind : Bagua_Enum<"ReduceKind", "how a reduction combines", [
+    I32EnumAttrCase<"Sum", 0, "sum">, I32EnumAttrCase<"Mean", 1, "mean">]>;
+def Bagua_ReduceKindAttr : Bagua_EnumAttr<Bagua_ReduceKind, "reduce_kind">;
+
+def Bagua_Event : Bagua_Enum<"Event", "point of the step at which a handler starts", [
+    I32EnumAttrCase<"Gradient", 0, "gradient">,
+    I32EnumAttrCase<"BeforeForward", 1, "before_forward">,
+    I32EnumAttrCase<"AfterUpdate", 2, "after_update">]>;
+def Bagua_EventAttr : Bagua_EnumAttr<Bagua_Event, "event">;
+
+def Bagua_Role : Bagua_Enum<"Role", "one of the job's buffers", [
+    I32EnumAttrCase<"Gradient", 0, "gradient">, I32EnumAttrCase<"Weight", 1, "weight">]>;
+def Bagua_RoleAttr : Bagua_EnumAttr<Bagua_Role, "role">;
+
+def Bagua_Gate : Bagua_Enum<"Gate", "point of the step that a handler waits for", [
+    I32EnumAttrCase<"BeforeUpdate", 0, "before_update">]>;
+def Bagua_GateAttr : Bagua_EnumAttr<Bagua_Gate, "gate">;
+
+#endif // BAGUA_ATTRS

@@ -1,0 +1,24 @@
+// The `bagua` dialect: what an algorithm says, per rank, in value semantics.
+#ifndef BAGUA_DIALECT
+#define BAGUA_DIALECT
+
+include "mlir/IR/OpBase.td"
+
+def Bagua_Dialect : Dialect {
+  let name = "bagua";
+  let cppNamespace = "::bagua::ir";
+  let summary = "Communication algorithms, per rank and per bucket";
+  let description = [{
+    SPMD, per bucket, value semantics: every rank runs the same handlers on its own bucket. Meaning and
+    numbered constraints: dialect/SPEC.md.
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::scf::SCFDialect"];
+  let useDefaultTypePrinterParser = 1;
+  let useDefaultAttributePrinterParser = 1;
+  let extraClassDeclaration = [{
+    void registerAttributes();
+    void registerTypes();
+  }];
+}
+
+#endif // BAGUA_DIALECT

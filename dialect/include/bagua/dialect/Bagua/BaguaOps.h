@@ -1,0 +1,43 @@
+// The operations of the `bagua` dialect.
+#pragma once
+
+#include "bagua/dialect/Bagua/BaguaDialect.h"
+#include "bagua/dialect/Bagua/BaguaTypes.h"
+
+#include "mlir/Bytecode/BytecodeOpInterface.h"
+#include "mlir/IR/OpImplementation.h"
+#include "mlir/IR/RegionKindInterface.h"
+#include "mlir/IR/SymbolTable.h"
+#include "mlir/Interfaces/InferTypeOpInterface.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+namespace bagua::ir {
+
+/// What communication ops read and write: keeps them in place and in order.
+struct CommResource : mlir::SideEffects::Resource::Base<CommResource> {
+  mlir::StringRef getName() override { return "bagua.comm"; }
+};
+/// The job's gradient and weight.
+struct JobResource : mlir::SideEffects::Resource::Base<JobResource> {
+  mlir::StringRef getName() override { return "bagua.job"; }
+};
+
+llvm::LogicalResult verifyInHandler(mlir::Operation *op);
+
+/// The op stands inside a handler.
+template <typename ConcreteOp> struct InHandler : mlir::OpTrait::TraitBase<ConcreteOp, InHandler> {
+  static llvm::LogicalResult verifyTrait(mlir::Operation *op) { return verifyInHandler(op); }
+};
+
+} // namespace bagua::ir
+
+#define GET_OP_CLASSES
+#include "bagua/dialect/Bagua/BaguaOps.h.inc"
+
+namespace bagua::ir {
+
+/// Shards are cut at multiples of this many elements: least common multiple of the blocks of every
+/// codec that `algorithm` names; 1 if none.
+int64_t grain(AlgorithmOp algorithm);
+
+} // namespace bagua::ir
