@@ -145,9 +145,7 @@ SmallVector<std::pair<Value, StringRef>> bindTimeOperands(Operation *op) {
           .Case([](EventOp o) {
             return List{{o.getIndex(), "event index"}, {o.getWhen(), "'when'"}};
           })
-          .Case([](SendOp o) {
-            return List{{o.getSlot(), "slot"}, {o.getOffset(), "offset"}, {o.getBytes(), "size"}};
-          })
+          .Case([](SendOp o) { return List{{o.getOffset(), "offset"}, {o.getBytes(), "size"}}; })
           .Case([](RecvOp o) { return List{{o.getSlot(), "slot"}, {o.getBytes(), "size"}}; })
           .Case([](ReleaseOp o) { return List{{o.getSlot(), "slot"}}; })
           .Case([](LaunchOp o) { return List{{o.getCount(), "count"}}; })
@@ -167,13 +165,21 @@ bool isPerStep(ParameterOp op) {
   return declaration && declaration.getPerStep();
 }
 
+/// True if a range, or one of a list, is of a received message.
+bool readsMessage(Value range) {
+  if (auto gather = range.getDefiningOp<GatherOp>())
+    return llvm::any_of(gather.getBlock()->getTerminator()->getOperands(), readsMessage);
+  return range.getDefiningOp<ViewOp>() != nullptr;
+}
+
 } // namespace
 
 LogicalResult ProgramOp::verifyRegions() {
-  llvm::StringMap<Location> buffers, slots, events;
+  llvm::StringMap<Location> names;
   llvm::SmallDenseSet<uint32_t> roles;
-  auto unique = [](llvm::StringMap<Location> &names, StringRef name,
-                   Operation *op) -> LogicalResult {
+  auto declare = [&names](StringRef name, Operation *op) -> LogicalResult {
+    if (name.empty())
+      return op->emitOpError("expects a name");
     auto [previous, isNew] = names.try_emplace(name, op->getLoc());
     if (isNew)
       return success();
@@ -205,14 +211,16 @@ LogicalResult ProgramOp::verifyRegions() {
         return op->emitOpError("expects a ")
                << what << " known at bind time, got one that depends on the step";
 
-    LogicalResult named =
-        llvm::TypeSwitch<Operation *, LogicalResult>(op) // program_C4
-            .Case<JobOp, ScratchOp>([&](auto o) { return unique(buffers, o.getName(), op); })
-            .Case([&](SlotsOp o) { return unique(slots, o.getName(), op); })
-            .Case([&](EventsOp o) { return unique(events, o.getName(), op); })
-            .Default([](Operation *) { return success(); });
+    LogicalResult named = llvm::TypeSwitch<Operation *, LogicalResult>(op) // program_C4
+                              .Case<JobOp, ScratchOp, SlotsOp, EventsOp>(
+                                  [&](auto o) { return declare(o.getName(), op); })
+                              .Default([](Operation *) { return success(); });
     if (failed(named))
       return failure();
+    if (auto launch = dyn_cast<LaunchOp>(op)) // program_C6
+      for (Value output : launch.getOutputs())
+        if (readsMessage(output))
+          return op->emitOpError("expects outputs in buffers, got a view of a received message");
     if (auto job = dyn_cast<JobOp>(op)) // program_C5
       if (!roles.insert(static_cast<uint32_t>(job.getRole())).second)
         return op->emitOpError("expects one buffer for each role, got a second one for ")
@@ -303,32 +311,6 @@ LogicalResult GatherOp::verifyRegions() {
 
 namespace {
 
-ParseResult parseSource(OpAsmParser &parser, OpAsmParser::UnresolvedOperand &source, Type &type,
-                        std::optional<OpAsmParser::UnresolvedOperand> &slot,
-                        OpAsmParser::UnresolvedOperand &offset,
-                        OpAsmParser::UnresolvedOperand &bytes) {
-  OpAsmParser::UnresolvedOperand first;
-  if (parser.parseOperand(source) || parser.parseLSquare() || parser.parseOperand(first))
-    return failure();
-  if (succeeded(parser.parseOptionalComma())) {
-    offset = first;
-    type = BufferType::get(parser.getContext());
-    return failure(parser.parseOperand(bytes) || parser.parseRSquare());
-  }
-  slot = first;
-  type = SlotsType::get(parser.getContext());
-  return failure(parser.parseRSquare() || parser.parseLSquare() || parser.parseOperand(offset) ||
-                 parser.parseComma() || parser.parseOperand(bytes) || parser.parseRSquare());
-}
-
-void printSource(OpAsmPrinter &printer, SendOp, Value source, Type, Value slot, Value offset,
-                 Value bytes) {
-  printer << source;
-  if (slot)
-    printer << '[' << slot << ']';
-  printer << '[' << offset << ", " << bytes << ']';
-}
-
 LogicalResult verifyChannel(Operation *op, int32_t channel) {
   if (channel < 0)
     return op->emitOpError("expects a channel of at least 0, got ") << channel;
@@ -338,12 +320,9 @@ LogicalResult verifyChannel(Operation *op, int32_t channel) {
 } // namespace
 
 LogicalResult SendOp::verify() {
-  bool isSlot = isa<SlotsType>(getSource().getType());
-  if (isSlot != static_cast<bool>(getSlot())) // send_C1
-    return emitOpError("expects a slot index for slots and none for a buffer");
-  if (failed(verifyChannel(*this, getChannel()))) // send_C2
+  if (failed(verifyChannel(*this, getChannel()))) // send_C1
     return failure();
-  return verifySignal(*this, getSignal(), getSignalIndex()); // send_C3
+  return verifySignal(*this, getSignal(), getSignalIndex()); // send_C2
 }
 
 LogicalResult RecvOp::verify() {

@@ -61,7 +61,8 @@ def Sched_ProgramOp : Sched_Op<"program", [
       (spec, "Expressions").
     - C3: sizes, bounds, conditions of `sched.if`, offsets, counts, slot and event indices, `when` and cost
       are bind time: they do not use `sched.step` or a per-step parameter.
-    - C4: names are unique among buffers, among slots and among events.  C5: at most one buffer per role.
+    - C4: names of buffers, slots and events are unique.  C5: at most one job buffer per role.
+    - C6: a kernel writes to buffers, never to a received message: that may be the sender's own memory.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, Sched_Trigger:$trigger);
   let regions = (region SizedRegion<1>:$body);
@@ -265,20 +266,16 @@ def Sched_SendOp : Sched_FixedQueueOp<"send", "Net"> {
   let summary = "Sends bytes to a peer; ends when they may be overwritten";
   let description = [{
     Messages of one source, target and channel arrive in the order sent. Zero bytes: no transfer, the event is
-    set at once. The source is a buffer, or a received message, which is passed on.
-    - C1: `slot` is given if and only if the source is a pool of slots.  C2: the channel is not negative.
-    - C3: `signal` comes with an index.
+    set at once.
+    - C1: the channel is not negative.  C2: `signal` comes with an index.
 
     ```mlir
     sched.send %g[%offset, %bytes] to %peer channel 0 after(%ready : !sched.event) signals %sent[%k]
-    sched.send %in[%slot][%offset, %bytes] to %peer channel 1
     ```
   }];
-  let arguments = !con((ins AnyTypeOf<[Sched_Buffer, Sched_Slots]>:$source, Optional<Index>:$slot,
-                        Index:$offset, Index:$bytes, Index:$peer, I32Attr:$channel), syncOperands);
-  let assemblyFormat = [{
-    custom<Source>($source, type($source), $slot, $offset, $bytes) `to` $peer `channel` $channel
-  }] # syncFormat;
+  let arguments = !con((ins Sched_Buffer:$buffer, Index:$offset, Index:$bytes, Index:$peer,
+                        I32Attr:$channel), syncOperands);
+  let assemblyFormat = "$buffer `[` $offset `,` $bytes `]` `to` $peer `channel` $channel" # syncFormat;
 }
 
 def Sched_RecvOp : Sched_FixedQueueOp<"recv", "Net"> {
