@@ -1,0 +1,61 @@
+// The chunk dialect: who moves which bytes, for all ranks at once. Base definitions and enums.
+#ifndef BAGUA_DIALECT_CHUNK_CHUNKDIALECT_TD
+#define BAGUA_DIALECT_CHUNK_CHUNKDIALECT_TD
+
+include "mlir/IR/EnumAttr.td"
+include "mlir/IR/OpBase.td"
+
+def Chunk_Dialect : Dialect {
+  let name = "chunk";
+  let cppNamespace = "::bagua::ir::chunk";
+  let summary = "Transfers and kernel launches of all ranks, in lockstep";
+  let description = [{
+    A program is read as if all ranks executed it together, one op after the other. One `chunk.move` is
+    the send and the receive of every rank, so both ends match by construction; the number of ranks
+    stays symbolic. Sizes and indices are `arith` expressions on `index`.
+  }];
+  let useDefaultTypePrinterParser = 1;
+  let useDefaultAttributePrinterParser = 1;
+  let dependentDialects = ["::mlir::arith::ArithDialect"];
+}
+
+class Chunk_Type<string name, string typeMnemonic, string text> : TypeDef<Chunk_Dialect, name> {
+  let mnemonic = typeMnemonic;
+  let summary = text;
+}
+
+def Chunk_BufferType : Chunk_Type<"Buffer", "buffer", "Bytes that every rank has, one copy each">;
+def Chunk_SlotsType : Chunk_Type<"Slots", "slots", "Landing slots, one pool on every rank">;
+def Chunk_RangeType : Chunk_Type<"Range", "range", "Some bytes of a buffer, or of a message in a slot">;
+def Chunk_RangesType : Chunk_Type<"Ranges", "ranges", "A list of ranges">;
+
+class Chunk_Enum<string name, string text, list<I32EnumCase> cases> : I32Enum<name, text, cases> {
+  let cppNamespace = "::bagua::ir::chunk";
+}
+
+// Printed bare; the op has printed the space.
+class Chunk_EnumAttr<EnumInfo cases, string name> : EnumAttr<Chunk_Dialect, cases, name> {
+  let assemblyFormat = "`` $value";
+}
+
+def Chunk_Event : Chunk_Enum<"Event", "When a program starts", [
+    I32EnumCase<"Gradient", 0, "gradient">,
+    I32EnumCase<"BeforeForward", 1, "before_forward">,
+    I32EnumCase<"AfterUpdate", 2, "after_update">]>;
+def Chunk_EventAttr : Chunk_EnumAttr<Chunk_Event, "event">;
+
+def Chunk_Role : Chunk_Enum<"Role", "Which of the job's buffers", [
+    I32EnumCase<"Gradient", 0, "gradient">,
+    I32EnumCase<"Weight", 1, "weight">]>;
+def Chunk_RoleAttr : Chunk_EnumAttr<Chunk_Role, "role">;
+
+def Chunk_Gate : Chunk_Enum<"Gate", "A point of the step at which the job lets a program go on", [
+    I32EnumCase<"BeforeUpdate", 0, "before_update">]>;
+def Chunk_GateAttr : Chunk_EnumAttr<Chunk_Gate, "gate">;
+
+// rotate(k): from rank r to rank (r + k) mod n; its inverse is rotate(-k).
+def Chunk_PeerMap : Chunk_Enum<"PeerMap", "A one-to-one map of ranks, whose inverse is known", [
+    I32EnumCase<"Rotate", 0, "rotate">]>;
+def Chunk_PeerMapAttr : Chunk_EnumAttr<Chunk_PeerMap, "peers">;
+
+#endif

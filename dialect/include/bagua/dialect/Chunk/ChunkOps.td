@@ -1,0 +1,277 @@
+// The ops of the chunk dialect. SPEC.md, "chunk", has their meaning and numbered constraints.
+#ifndef BAGUA_DIALECT_CHUNK_CHUNKOPS_TD
+#define BAGUA_DIALECT_CHUNK_CHUNKOPS_TD
+
+include "bagua/dialect/Chunk/ChunkDialect.td"
+include "mlir/IR/SymbolInterfaces.td"
+include "mlir/Interfaces/InferTypeOpInterface.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+
+class Chunk_Op<string mnemonic, list<Trait> traits = []> : Op<Chunk_Dialect, mnemonic, traits>;
+
+// An op whose result type is always the same: builders need not be told.
+class Chunk_ResultOp<string mnemonic, list<Trait> traits>
+    : Chunk_Op<mnemonic, !listconcat(traits, [DeclareOpInterfaceMethods<InferTypeOpInterface>])>;
+
+// ---- Structure ---------------------------------------------------------------------------------
+
+def Chunk_ProgramOp : Chunk_Op<"program", [
+    IsolatedFromAbove, Symbol, SingleBlock, NoTerminator, NoRegionArguments]> {
+  let summary = "What all ranks do when an event of a training step happens to a bucket";
+  let description = [{
+    Holds declarations (`job`, `scratch`, `slots`), size arithmetic, `forall`s with the work, and the
+    cost. `grain`: shards are cut at multiples of so many elements.
+
+    - C1: the body holds exactly one `chunk.cost`.  C2: `grain` is at least 1.
+
+    ```mlir
+    chunk.program @gradient on gradient grain 1 {
+      %n = chunk.world
+      %g = chunk.job gradient
+      …
+      chunk.forall %r { … }
+      chunk.cost rounds %rounds wire_bytes %bytes
+    }
+    ```
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, Chunk_EventAttr:$event,
+                       ConfinedAttr<I64Attr, [IntPositive]>:$grain);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = "$sym_name `on` $event `grain` $grain attr-dict-with-keyword $body";
+  let hasVerifier = 1;
+  let skipDefaultBuilders = 1;
+  let builders = [OpBuilder<(ins "::llvm::StringRef":$name, "::bagua::ir::chunk::Event":$event,
+                                 "int64_t":$grain)>];
+}
+
+def Chunk_ForallOp : Chunk_Op<"forall", [
+    SingleBlock, NoTerminator, RecursiveMemoryEffects, ParentOneOf<["ProgramOp", "ForOp", "IfOp"]>]> {
+  let summary = "Every rank executes the body, all in lockstep";
+  let description = [{
+    `%r` is the rank. - C1: the body has one argument, an index.  C2: it is not inside another `forall`.
+  }];
+  let regions = (region SizedRegion<1>:$body);
+  let hasCustomAssemblyFormat = 1;
+  let hasVerifier = 1;
+  let skipDefaultBuilders = 1;
+  let builders = [OpBuilder<(ins)>];
+  let extraClassDeclaration = [{ ::mlir::BlockArgument getRank() { return getBody().getArgument(0); } }];
+}
+
+def Chunk_ForOp : Chunk_Op<"for", [SingleBlock, NoTerminator, RecursiveMemoryEffects]> {
+  let summary = "Executes the body for each value in [lower, upper)";
+  let description = [{
+    - C1: the body has one argument, an index.
+    - C2 (checked when lowering and interpreting): bounds are the same on all ranks if the body moves.
+
+    ```mlir
+    chunk.for %k = %one to %n { … }
+    ```
+  }];
+  let arguments = (ins Index:$lower, Index:$upper);
+  let regions = (region SizedRegion<1>:$body);
+  let hasCustomAssemblyFormat = 1;
+  let hasVerifier = 1;
+  let skipDefaultBuilders = 1;
+  let builders = [OpBuilder<(ins "::mlir::Value":$lower, "::mlir::Value":$upper)>];
+  let extraClassDeclaration = [{
+    ::mlir::BlockArgument getVariable() { return getBody().getArgument(0); }
+  }];
+}
+
+def Chunk_IfOp : Chunk_Op<"if", [NoTerminator, NoRegionArguments, RecursiveMemoryEffects]> {
+  let summary = "Executes one of two bodies";
+  let description = [{
+    - C1: `then` has one block, `otherwise` at most one.
+    - C2 (checked when lowering and interpreting): the condition is the same on all ranks if a body moves.
+
+    ```mlir
+    chunk.if %many { … } else { … }
+    ```
+  }];
+  let arguments = (ins I1:$condition);
+  let regions = (region SizedRegion<1>:$then, MaxSizedRegion<1>:$otherwise);
+  let assemblyFormat = "$condition attr-dict-with-keyword $then (`else` $otherwise^)?";
+  let skipDefaultBuilders = 1;
+  let builders = [OpBuilder<(ins "::mlir::Value":$condition, CArg<"bool", "false">:$withElse)>];
+}
+
+def Chunk_CostOp : Chunk_Op<"cost", [HasParent<"ProgramOp">]> {
+  let summary = "Communication rounds, and payload bytes that rank `chunk.rank` sends";
+  let arguments = (ins Index:$rounds, Index:$wire_bytes);
+  let assemblyFormat = "`rounds` $rounds `wire_bytes` $wire_bytes attr-dict";
+}
+
+// ---- Numbers -----------------------------------------------------------------------------------
+
+class Chunk_NumberOp<string mnemonic, string text, list<Trait> traits = []>
+    : Chunk_ResultOp<mnemonic, !listconcat([Pure], traits)> {
+  let summary = text;
+  let results = (outs Index:$result);
+  let assemblyFormat = "attr-dict";
+}
+
+def Chunk_WorldOp : Chunk_NumberOp<"world", "Number of ranks">;
+def Chunk_LengthOp : Chunk_NumberOp<"length", "Elements in the bucket">;
+def Chunk_ElementBytesOp : Chunk_NumberOp<"element_bytes", "Bytes of one element as stored">;
+def Chunk_RankOp : Chunk_NumberOp<"rank", "The rank, outside of `forall`", [HasParent<"ProgramOp">]> {
+  let description = [{
+    For sizes that differ between ranks and for `chunk.cost`. Equal to the `%r` of every `forall`.
+  }];
+}
+
+// ---- Storage -----------------------------------------------------------------------------------
+
+def Chunk_JobOp : Chunk_ResultOp<"job", [Pure, HasParent<"ProgramOp">]> {
+  let summary = "The bucket's gradients or weights: length * element_bytes bytes";
+  let arguments = (ins Chunk_RoleAttr:$role);
+  let results = (outs Chunk_BufferType:$result);
+  let assemblyFormat = "$role attr-dict";
+}
+
+def Chunk_ScratchOp : Chunk_ResultOp<"scratch", [
+    MemoryEffects<[MemAlloc<DefaultResource>]>, HasParent<"ProgramOp">]> {
+  let summary = "A buffer of the program's own, undefined at its start";
+  let arguments = (ins Index:$bytes);
+  let results = (outs Chunk_BufferType:$result);
+  let assemblyFormat = "$bytes attr-dict";
+}
+
+def Chunk_SlotsOp : Chunk_ResultOp<"slots", [
+    MemoryEffects<[MemAlloc<DefaultResource>]>, HasParent<"ProgramOp">]> {
+  let summary = "Declares `count` landing slots of at most `bytes` each on every rank";
+  let description = [{
+    A slot holds one message. Messages live in generations: see SPEC.md, "Life of a message".
+  }];
+  let arguments = (ins Index:$count, Index:$bytes);
+  let results = (outs Chunk_SlotsType:$result);
+  let assemblyFormat = "$count `,` $bytes attr-dict";
+}
+
+def Chunk_RangeOp : Chunk_ResultOp<"range", [Pure]> {
+  let summary = "Bytes [offset, offset + bytes) of the rank's buffer";
+  let description = [{
+    Bounds are checked where the range is used. `part(%i)` promises that of one buffer, ranges with unequal part
+    numbers do not overlap (shard numbers, as a rule): the lowering then waits for one transfer, not for
+    all. The interpreter checks the promise.
+
+    ```mlir
+    %x = chunk.range %g[%begin, %bytes] part(%i)
+    ```
+  }];
+  let arguments = (ins Chunk_BufferType:$buffer, Index:$offset, Index:$bytes, Optional<Index>:$part);
+  let results = (outs Chunk_RangeType:$result);
+  let assemblyFormat = "$buffer `[` $offset `,` $bytes `]` (`part` `(` $part^ `)`)? attr-dict";
+  let builders = [OpBuilder<(ins "::mlir::Value":$buffer, "::mlir::Value":$offset, "::mlir::Value":$bytes), [{
+    build($_builder, $_state, buffer, offset, bytes, ::mlir::Value());
+  }]>];
+}
+
+def Chunk_ViewOp : Chunk_ResultOp<"view", [Pure]> {
+  let summary = "Bytes [offset, offset + bytes) of the message in slot `index` of the rank's pool";
+  let description = [{
+    ```mlir
+    %v = chunk.view %in[%p][%zero, %bytes]
+    ```
+  }];
+  let arguments = (ins Chunk_SlotsType:$slots, Index:$index, Index:$offset, Index:$bytes);
+  let results = (outs Chunk_RangeType:$result);
+  let assemblyFormat = "$slots `[` $index `]` `` `[` $offset `,` $bytes `]` attr-dict";
+}
+
+def Chunk_GatherOp : Chunk_Op<"gather", [SingleBlockImplicitTerminator<"YieldOp">, RecursiveMemoryEffects]> {
+  let summary = "The ranges that the body yields for each value in [lower, upper), in order";
+  let description = [{
+    - C1: the body has one argument, an index.  C2: it holds only ops without effects.
+
+    ```mlir
+    %xs = chunk.gather %p = %zero to %n {
+      %own = arith.cmpi eq, %p, %r : index
+      %other = arith.cmpi ne, %p, %r : index
+      %a = chunk.range %g[%begin, %bytes] part(%r)
+      %b = chunk.view %in[%p][%zero, %bytes]
+      chunk.yield %a when %own, %b when %other
+    }
+    ```
+  }];
+  let arguments = (ins Index:$lower, Index:$upper);
+  let regions = (region SizedRegion<1>:$body);
+  let results = (outs Chunk_RangesType:$result);
+  let hasCustomAssemblyFormat = 1;
+  let hasVerifier = 1;
+  let skipDefaultBuilders = 1;
+  let builders = [OpBuilder<(ins "::mlir::Value":$lower, "::mlir::Value":$upper)>];
+  let extraClassDeclaration = [{
+    ::mlir::BlockArgument getVariable() { return getBody().getArgument(0); }
+    YieldOp getYield();
+  }];
+}
+
+def Chunk_YieldOp : Chunk_Op<"yield", [
+    Pure, Terminator, HasParent<"GatherOp">, AttrSizedOperandSegments]> {
+  let summary = "The ranges for one value of the variable; those whose condition is false are left out";
+  let description = [{
+    - C1: there is at least one range.  C2: all ranges have a condition, or none has.
+  }];
+  let arguments = (ins Variadic<Chunk_RangeType>:$ranges, Variadic<I1>:$conditions);
+  let hasCustomAssemblyFormat = 1;
+  let hasVerifier = 1;
+  let builders = [OpBuilder<(ins), [{ build($_builder, $_state, ::mlir::ValueRange(), ::mlir::ValueRange()); }]>];
+}
+
+// ---- Work --------------------------------------------------------------------------------------
+
+def Chunk_MoveOp : Chunk_Op<"move"> {
+  let summary = "Every rank sends `source` to a peer, where it lands in a slot";
+  let description = [{
+    Rank r sends to `map(argument)`: rotate(k) is rank (r + k) mod world. `slot` is evaluated by the
+    sender and names the slot at the target. A transfer of 0 bytes is no transfer. Nothing may write
+    the source until the last launch that reads the message has run: a peer on the same host reads the
+    sender's memory.
+
+    - C1: inside a `forall`.
+
+    ```mlir
+    chunk.move %x to rotate(%k) into %in[%r]
+    ```
+  }];
+  let arguments = (ins Chunk_RangeType:$source, Chunk_PeerMapAttr:$map, Index:$argument,
+                       Chunk_SlotsType:$slots, Index:$slot);
+  let assemblyFormat = "$source `to` $map `(` $argument `)` `into` $slots `[` $slot `]` attr-dict";
+  let hasVerifier = 1;
+}
+
+def Chunk_LaunchOp : Chunk_Op<"launch", [AttrSizedOperandSegments]> {
+  let summary = "Runs a kernel of the kernels library on every rank";
+  let description = [{
+    Operand order and which output may be an input: bagua/kernels/Kernels.h. A launch of 0 elements does
+    nothing.
+
+    - C1: inside a `forall`.  C2: there is an output.  C3: `constants` are 64-bit integers.
+    - C4: the name is not empty.
+
+    ```mlir
+    chunk.launch "minmax_encode" with {bits = 8, block = 2048} count %length
+      ins(%x : !chunk.range) outs(%y : !chunk.range) scalars(%a : f64)
+    ```
+  }];
+  let arguments = (ins StrAttr:$kernel, OptionalAttr<DictionaryAttr>:$constants, Index:$count,
+                       Variadic<AnyTypeOf<[Chunk_RangeType, Chunk_RangesType]>>:$inputs,
+                       Variadic<AnyTypeOf<[Chunk_RangeType, Chunk_RangesType]>>:$outputs,
+                       Variadic<AnyTypeOf<[Index, F64]>>:$scalars);
+  let assemblyFormat = [{
+    $kernel (`with` $constants^)? `count` $count (`ins` `(` $inputs^ `:` type($inputs) `)`)?
+    (`outs` `(` $outputs^ `:` type($outputs) `)`)? (`scalars` `(` $scalars^ `:` type($scalars) `)`)? attr-dict
+  }];
+  let hasVerifier = 1;
+}
+
+def Chunk_WaitOp : Chunk_Op<"wait"> {
+  let summary = "What follows starts after the job has opened the gate";
+  let description = "- C1: inside a `forall`.";
+  let arguments = (ins Chunk_GateAttr:$gate);
+  let assemblyFormat = "$gate attr-dict";
+  let hasVerifier = 1;
+}
+
+#endif

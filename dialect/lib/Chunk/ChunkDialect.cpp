@@ -1,0 +1,252 @@
+// The chunk dialect: registration, assembly, verifiers. Labels name constraints of SPEC.md,
+// "chunk".
+#include "bagua/dialect/Chunk/ChunkOps.h"
+
+#include "mlir/IR/DialectImplementation.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace bagua::ir::chunk;
+
+#include "bagua/dialect/Chunk/ChunkDialect.cpp.inc"
+#include "bagua/dialect/Chunk/ChunkEnums.cpp.inc"
+
+#define GET_ATTRDEF_CLASSES
+#include "bagua/dialect/Chunk/ChunkAttrs.cpp.inc"
+
+#define GET_TYPEDEF_CLASSES
+#include "bagua/dialect/Chunk/ChunkTypes.cpp.inc"
+
+void ChunkDialect::initialize() {
+  addOperations<
+#define GET_OP_LIST
+#include "bagua/dialect/Chunk/ChunkOps.cpp.inc"
+      >();
+  addTypes<
+#define GET_TYPEDEF_LIST
+#include "bagua/dialect/Chunk/ChunkTypes.cpp.inc"
+      >();
+  addAttributes<
+#define GET_ATTRDEF_LIST
+#include "bagua/dialect/Chunk/ChunkAttrs.cpp.inc"
+      >();
+}
+
+// ---- Assembly ----------------------------------------------------------------------------------
+
+/// `%v = %lower to %upper {`; the body's argument is %v.
+static ParseResult parseLoop(OpAsmParser &parser, OperationState &result) {
+  OpAsmParser::Argument variable;
+  OpAsmParser::UnresolvedOperand lower, upper;
+  Type index = parser.getBuilder().getIndexType();
+  if (parser.parseArgument(variable) || parser.parseEqual() || parser.parseOperand(lower) ||
+      parser.parseKeyword("to") || parser.parseOperand(upper) ||
+      parser.resolveOperand(lower, index, result.operands) ||
+      parser.resolveOperand(upper, index, result.operands) ||
+      parser.parseOptionalAttrDictWithKeyword(result.attributes))
+    return failure();
+  variable.type = index;
+  Region *body = result.addRegion();
+  if (parser.parseRegion(*body, variable))
+    return failure();
+  if (body->empty())
+    body->emplaceBlock().addArgument(index, result.location);
+  return success();
+}
+
+template <typename LoopOp> static void printLoop(OpAsmPrinter &printer, LoopOp op) {
+  printer << ' ' << op.getBody().getArgument(0) << " = " << op.getLower() << " to "
+          << op.getUpper();
+  printer.printOptionalAttrDictWithKeyword(op->getAttrs());
+  printer << ' ';
+  printer.printRegion(op.getBody(), /*printEntryBlockArgs=*/false);
+}
+
+static LogicalResult verifyOneIndexArgument(Operation *op, Region &body) {
+  if (body.getNumArguments() == 1 && body.getArgument(0).getType().isIndex())
+    return success();
+  return op->emitOpError("expects a body with one argument of type index, got ")
+         << body.getNumArguments() << " arguments";
+}
+
+static void addBody(OpBuilder &builder, OperationState &state, bool withArgument) {
+  Block &block = state.addRegion()->emplaceBlock();
+  if (withArgument)
+    block.addArgument(builder.getIndexType(), state.location);
+}
+
+// ---- Structure ---------------------------------------------------------------------------------
+
+void ProgramOp::build(OpBuilder &builder, OperationState &state, StringRef name, Event event,
+                      int64_t grain) {
+  state.addAttribute(getSymNameAttrName(state.name), builder.getStringAttr(name));
+  state.addAttribute(getEventAttrName(state.name), EventAttr::get(builder.getContext(), event));
+  state.addAttribute(getGrainAttrName(state.name), builder.getI64IntegerAttr(grain));
+  addBody(builder, state, /*withArgument=*/false);
+}
+
+LogicalResult ProgramOp::verify() {
+  size_t costs = llvm::range_size(getBody().front().getOps<CostOp>());
+  if (costs != 1) // program_C1
+    return emitOpError("expects exactly one chunk.cost, got ") << costs;
+  return success(); // program_C2: ODS.
+}
+
+void ForallOp::build(OpBuilder &builder, OperationState &state) {
+  addBody(builder, state, /*withArgument=*/true);
+}
+
+ParseResult ForallOp::parse(OpAsmParser &parser, OperationState &result) {
+  OpAsmParser::Argument rank;
+  if (parser.parseArgument(rank) || parser.parseOptionalAttrDictWithKeyword(result.attributes))
+    return failure();
+  rank.type = parser.getBuilder().getIndexType();
+  Region *body = result.addRegion();
+  if (parser.parseRegion(*body, rank))
+    return failure();
+  if (body->empty())
+    body->emplaceBlock().addArgument(rank.type, result.location);
+  return success();
+}
+
+void ForallOp::print(OpAsmPrinter &printer) {
+  printer << ' ' << getRank();
+  printer.printOptionalAttrDictWithKeyword((*this)->getAttrs());
+  printer << ' ';
+  printer.printRegion(getBody(), /*printEntryBlockArgs=*/false);
+}
+
+LogicalResult ForallOp::verify() {
+  if (failed(verifyOneIndexArgument(*this, getBody()))) // forall_C1
+    return failure();
+  if ((*this)->getParentOfType<ForallOp>()) // forall_C2
+    return emitOpError("expects not to be inside another chunk.forall");
+  return success();
+}
+
+void ForOp::build(OpBuilder &builder, OperationState &state, Value lower, Value upper) {
+  state.addOperands({lower, upper});
+  addBody(builder, state, /*withArgument=*/true);
+}
+
+ParseResult ForOp::parse(OpAsmParser &parser, OperationState &result) {
+  return parseLoop(parser, result);
+}
+
+void ForOp::print(OpAsmPrinter &printer) { printLoop(printer, *this); }
+
+LogicalResult ForOp::verify() { return verifyOneIndexArgument(*this, getBody()); } // for_C1
+
+void IfOp::build(OpBuilder &builder, OperationState &state, Value condition, bool withElse) {
+  state.addOperands(condition);
+  addBody(builder, state, /*withArgument=*/false);
+  if (withElse)
+    addBody(builder, state, /*withArgument=*/false);
+  else
+    state.addRegion();
+}
+
+// ---- Storage -----------------------------------------------------------------------------------
+
+void GatherOp::build(OpBuilder &builder, OperationState &state, Value lower, Value upper) {
+  state.addOperands({lower, upper});
+  addBody(builder, state, /*withArgument=*/true);
+  state.addTypes(RangesType::get(builder.getContext()));
+}
+
+ParseResult GatherOp::parse(OpAsmParser &parser, OperationState &result) {
+  result.addTypes(RangesType::get(parser.getContext()));
+  return parseLoop(parser, result);
+}
+
+void GatherOp::print(OpAsmPrinter &printer) { printLoop(printer, *this); }
+
+YieldOp GatherOp::getYield() { return cast<YieldOp>(getBody().front().getTerminator()); }
+
+LogicalResult GatherOp::verify() {
+  if (failed(verifyOneIndexArgument(*this, getBody()))) // gather_C1
+    return failure();
+  for (Operation &op : getBody().front())
+    if (!isMemoryEffectFree(&op)) // gather_C2
+      return emitOpError("expects a body without effects, got ") << op.getName();
+  return success();
+}
+
+ParseResult YieldOp::parse(OpAsmParser &parser, OperationState &result) {
+  SmallVector<OpAsmParser::UnresolvedOperand> ranges, conditions;
+  SMLoc location = parser.getCurrentLocation();
+  OptionalParseResult first = parser.parseOptionalOperand(ranges.emplace_back());
+  if (!first.has_value())
+    ranges.clear();
+  else if (failed(*first))
+    return failure();
+  if (!ranges.empty()) {
+    bool conditional = succeeded(parser.parseOptionalKeyword("when"));
+    if (conditional && parser.parseOperand(conditions.emplace_back()))
+      return failure();
+    while (succeeded(parser.parseOptionalComma()))
+      if (parser.parseOperand(ranges.emplace_back()) ||
+          (conditional &&
+           (parser.parseKeyword("when") || parser.parseOperand(conditions.emplace_back()))))
+        return failure();
+  }
+  Builder &builder = parser.getBuilder();
+  if (parser.parseOptionalAttrDict(result.attributes) ||
+      parser.resolveOperands(ranges, RangeType::get(parser.getContext()), location,
+                             result.operands) ||
+      parser.resolveOperands(conditions, builder.getI1Type(), location, result.operands))
+    return failure();
+  result.getOrAddProperties<Properties>().operandSegmentSizes = {
+      static_cast<int32_t>(ranges.size()), static_cast<int32_t>(conditions.size())};
+  return success();
+}
+
+void YieldOp::print(OpAsmPrinter &printer) {
+  for (auto [i, range] : llvm::enumerate(getRanges())) {
+    printer << (i ? ", " : " ") << range;
+    if (i < getConditions().size())
+      printer << " when " << getConditions()[i];
+  }
+  printer.printOptionalAttrDict((*this)->getAttrs(), getOperandSegmentSizesAttrName().getValue());
+}
+
+LogicalResult YieldOp::verify() {
+  if (getRanges().empty()) // yield_C1
+    return emitOpError("expects at least one range");
+  if (!getConditions().empty() && getConditions().size() != getRanges().size()) // yield_C2
+    return emitOpError("expects a condition for each of ")
+           << getRanges().size() << " ranges or none, got " << getConditions().size();
+  return success();
+}
+
+// ---- Work --------------------------------------------------------------------------------------
+
+static LogicalResult verifyInForall(Operation *op) {
+  if (op->getParentOfType<ForallOp>())
+    return success();
+  return op->emitOpError("expects to be inside a chunk.forall");
+}
+
+LogicalResult MoveOp::verify() { return verifyInForall(*this); } // move_C1
+
+LogicalResult LaunchOp::verify() {
+  if (failed(verifyInForall(*this))) // launch_C1
+    return failure();
+  if (getOutputs().empty()) // launch_C2
+    return emitOpError("expects at least one output");
+  for (NamedAttribute constant : getConstants().value_or(DictionaryAttr::get(getContext()))) {
+    auto value = dyn_cast<IntegerAttr>(constant.getValue());
+    if (!value || !value.getType().isInteger(64)) // launch_C3
+      return emitOpError("expects constant '")
+             << constant.getName().getValue() << "' to be a 64-bit integer, got "
+             << constant.getValue();
+  }
+  if (getKernel().empty()) // launch_C4
+    return emitOpError("expects a kernel's name, got an empty one");
+  return success();
+}
+
+LogicalResult WaitOp::verify() { return verifyInForall(*this); } // wait_C1
+
+#define GET_OP_CLASSES
+#include "bagua/dialect/Chunk/ChunkOps.cpp.inc"
