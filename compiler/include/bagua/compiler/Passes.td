@@ -1,0 +1,50 @@
+// Every pass of the compiler.
+#ifndef BAGUA_COMPILER_PASSES
+#define BAGUA_COMPILER_PASSES
+
+include "mlir/Pass/PassBase.td"
+
+// ---- bagua -> bagua ----------------------------------------------------------------------------
+
+def VerifyUniformity : Pass<"bagua-verify-uniformity", "::bagua::ir::AlgorithmOp"> {
+  let summary = "Refuses conditions that may differ between ranks";
+  let description = [{
+    Communication under a condition that holds on some ranks only hangs the others. A condition must be
+    computed from `bagua.world`, `bagua.step` and constants; `bagua.rank` taints what is computed from it,
+    also through the result of an `scf.if`.
+  }];
+}
+
+def ExpandVia : Pass<"bagua-expand-via", "::bagua::ir::AlgorithmOp"> {
+  let summary = "Writes out all_reduce through a codec";
+  let description = [{
+    Before:
+    ```mlir
+    %m = bagua.all_reduce mean %g via #mm
+    ```
+    After:
+    ```mlir
+    %n = bagua.world
+    %one = arith.constant 1 : index
+    %many = arith.cmpi ugt, %n, %one : index
+    %m = scf.if %many -> (tensor<?xf32, #bagua.bucket>) {
+      %parts = bagua.split %g over @world
+      %coded = bagua.encode %parts with #mm : …
+      %got = bagua.all_to_all %coded over @world : …
+      %vals = bagua.decode %got : …
+      %mine = bagua.reduce mean %vals : …
+      %q = bagua.encode %mine with #mm : …
+      %all = bagua.all_gather %q over @world : …
+      %dec = bagua.decode %all : …
+      %out = bagua.concat %dec : …
+      scf.yield %out : …
+    } else {
+      scf.yield %g : …
+    }
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::scf::SCFDialect"];
+  let statistics = [Statistic<"numExpanded", "expanded", "Number of all_reduce ops expanded">];
+}
+
+#endif // BAGUA_COMPILER_PASSES

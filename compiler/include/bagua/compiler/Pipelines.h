@@ -1,0 +1,26 @@
+// From an algorithm to a schedule, level by level.
+#pragma once
+
+#include "mlir/Pass/PassManager.h"
+
+#include <cstdint>
+
+namespace mlir {
+class DialectRegistry;
+}
+
+namespace bagua::compiler {
+
+enum class Level : uint8_t { Bagua, Chunk, Sched, Schedule };
+
+/// Every dialect that a module may hold between parsing and emission.
+void registerDialects(mlir::DialectRegistry &registry);
+
+/// Every pass, for the command line. Once per process.
+void registerPasses();
+
+/// Takes a module of any level to `level` (Schedule: what emission wants, which is Sched); levels already
+/// passed are left alone.
+void buildPipeline(mlir::OpPassManager &manager, Level level);
+
+} // namespace bagua::compiler

@@ -1,0 +1,32 @@
+// Which dialects and passes there are, and in what order the passes run.
+#include "bagua/compiler/Pipelines.h"
+
+#include "bagua/compiler/Passes.h"
+#include "bagua/dialect/Bagua/BaguaOps.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Transforms/Passes.h"
+
+using namespace mlir;
+
+namespace bagua::compiler {
+
+void registerDialects(DialectRegistry &registry) {
+  registry.insert<ir::BaguaDialect, arith::ArithDialect, scf::SCFDialect>();
+}
+
+void registerPasses() {
+  registerBaguaPasses();
+  registerCanonicalizerPass();
+  registerCSEPass();
+  registerStripDebugInfoPass();
+}
+
+void buildPipeline(OpPassManager &manager, Level level) {
+  OpPassManager &algorithm = manager.nest<ir::AlgorithmOp>();
+  algorithm.addPass(createVerifyUniformity());
+  algorithm.addPass(createExpandVia());
+}
+
+} // namespace bagua::compiler
