@@ -77,11 +77,68 @@ static void addBody(OpBuilder &builder, OperationState &state, bool withArgument
 
 // ---- Structure ---------------------------------------------------------------------------------
 
-void ProgramOp::build(OpBuilder &builder, OperationState &state, StringRef name, Event event,
-                      int64_t grain) {
+void ScheduleOp::build(OpBuilder &builder, OperationState &state, StringRef name, int64_t grain,
+                       ArrayRef<Type> dtypes, bool ownsUpdate) {
+  state.addAttribute(getSymNameAttrName(state.name), builder.getStringAttr(name));
+  state.addAttribute(getGrainAttrName(state.name), builder.getI64IntegerAttr(grain));
+  state.addAttribute(getDtypesAttrName(state.name), builder.getTypeArrayAttr(dtypes));
+  if (ownsUpdate)
+    state.addAttribute(getOwnsUpdateAttrName(state.name), builder.getUnitAttr());
+  addBody(builder, state, /*withArgument=*/false);
+}
+
+LogicalResult ScheduleOp::verify() { // schedule_C1: ODS.
+  if (getDtypes().empty())           // schedule_C2
+    return emitOpError("expects at least one element type");
+  SmallPtrSet<Type, 2> seen;
+  for (Type type : getDtypes().getAsValueRange<TypeAttr>()) {
+    if (!isa<Float32Type, Float64Type>(type)) // schedule_C2
+      return emitOpError("expects element types f32 and f64, got ") << type;
+    if (!seen.insert(type).second) // schedule_C2
+      return emitOpError("expects each element type once, got ") << type << " twice";
+  }
+  return success();
+}
+
+LogicalResult ScheduleOp::verifyRegions() {
+  SmallVector<Event> events;
+  for (Operation &op : getBody().front()) {
+    auto program = dyn_cast<ProgramOp>(op);
+    if (!program && !isa<DeclareParameterOp>(op)) // schedule_C3
+      return op.emitOpError("expects only parameters and programs in a schedule");
+    if (!program)
+      continue;
+    if (llvm::is_contained(events, program.getEvent())) // schedule_C4
+      return op.emitOpError("expects one program for each event, got a second one on ")
+             << stringifyEvent(program.getEvent());
+    events.push_back(program.getEvent());
+  }
+  return success();
+}
+
+LogicalResult DeclareParameterOp::verify() {
+  Type type = getDefaultValue().getType();
+  if (!isa<IndexType, Float64Type>(type)) // declare_parameter_C1
+    return emitOpError("expects a default of type index or f64, got ") << type;
+  return success();
+}
+
+LogicalResult ParameterOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  auto schedule = (*this)->getParentOfType<ScheduleOp>();
+  auto declaration =
+      schedule ? symbols.lookupSymbolIn<DeclareParameterOp>(schedule, getParameterAttr()) : nullptr;
+  if (!declaration) // parameter_C1
+    return emitOpError("expects a parameter of the schedule, got ") << getParameterAttr();
+  Type expected = declaration.getDefaultValue().getType();
+  if (expected != getResult().getType()) // parameter_C2
+    return emitOpError("expects the declared type ")
+           << expected << ", got " << getResult().getType();
+  return success();
+}
+
+void ProgramOp::build(OpBuilder &builder, OperationState &state, StringRef name, Event event) {
   state.addAttribute(getSymNameAttrName(state.name), builder.getStringAttr(name));
   state.addAttribute(getEventAttrName(state.name), EventAttr::get(builder.getContext(), event));
-  state.addAttribute(getGrainAttrName(state.name), builder.getI64IntegerAttr(grain));
   addBody(builder, state, /*withArgument=*/false);
 }
 
@@ -89,7 +146,7 @@ LogicalResult ProgramOp::verify() {
   size_t costs = llvm::range_size(getBody().front().getOps<CostOp>());
   if (costs != 1) // program_C1
     return emitOpError("expects exactly one chunk.cost, got ") << costs;
-  return success(); // program_C2: ODS.
+  return success();
 }
 
 void ForallOp::build(OpBuilder &builder, OperationState &state) {

@@ -1,10 +1,11 @@
-// RUN: bagua-opt %s | bagua-opt | FileCheck %s
+// RUN: bagua-opt %s --verify-roundtrip | FileCheck %s
 // Average of gradients through an 8-bit min-max codec. Blocks are not split between shards, so the packed
 // bytes of a shard are a range of the packed bucket: block b of it starts at byte b * (2048 + 8).
-// CHECK-LABEL: chunk.program @gradient on gradient grain 2048
+// CHECK: chunk.schedule @bytegrad grain 2048 accepts [f32] {
+// CHECK-LABEL: chunk.program @gradient on gradient
 //       CHECK:   chunk.launch "minmax_encode" with {bits = 8 : i64, block = 2048 : i64} count
-module @bytegrad {
-  chunk.program @gradient on gradient grain 2048 {
+chunk.schedule @bytegrad grain 2048 accepts [f32] {
+  chunk.program @gradient on gradient {
     %zero = arith.constant 0 : index
     %one = arith.constant 1 : index
     %two = arith.constant 2 : index

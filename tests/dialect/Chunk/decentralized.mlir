@@ -1,11 +1,12 @@
-// RUN: bagua-opt %s | bagua-opt | FileCheck %s
+// RUN: bagua-opt %s --verify-roundtrip | FileCheck %s
 // Weights mixed with those of ranks r-1 and r+1, a third each. With two ranks the neighbours are one
 // (weight 2/3), with one rank there is none.
-// CHECK-LABEL: chunk.program @before_forward on before_forward grain 1
+// CHECK: chunk.schedule @decentralized grain 1 accepts [f32, f64] {
+// CHECK-LABEL: chunk.program @before_forward on before_forward
 //       CHECK:   chunk.launch "mix" count %{{.*}} ins(%{{.*}}, %{{.*}}, %{{.*}} : !chunk.range, !chunk.range, !chunk.range) outs(%{{.*}} : !chunk.range) scalars(%{{.*}}, %{{.*}} : f64, f64)
 //       CHECK:   chunk.wait before_update
-module @decentralized {
-  chunk.program @before_forward on before_forward grain 1 {
+chunk.schedule @decentralized grain 1 accepts [f32, f64] {
+  chunk.program @before_forward on before_forward {
     %zero = arith.constant 0 : index
     %one = arith.constant 1 : index
     %two = arith.constant 2 : index

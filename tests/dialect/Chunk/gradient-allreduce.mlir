@@ -1,14 +1,15 @@
-// RUN: bagua-opt %s | bagua-opt | FileCheck %s
+// RUN: bagua-opt %s --verify-roundtrip | FileCheck %s
 // Average of gradients: reduce-scatter and all-gather, every pair of ranks directly.
-// CHECK-LABEL: chunk.program @gradient on gradient grain 1
+// CHECK: chunk.schedule @gradient_allreduce grain 1 accepts [f32, f64] {
+// CHECK-LABEL: chunk.program @gradient on gradient
 //       CHECK:   chunk.for %[[K:.*]] = %{{.*}} to %{{.*}} {
 //       CHECK:     chunk.move %{{.*}} to rotate(%[[K]]) into %{{.*}}[%{{.*}}]
 //       CHECK:   chunk.gather %{{.*}} = %{{.*}} to %{{.*}} {
 //       CHECK:     chunk.yield %{{.*}} when %{{.*}}, %{{.*}} when %{{.*}}
 //       CHECK:   chunk.launch "reduce_mean" count %{{.*}} ins(%{{.*}} : !chunk.ranges) outs(%{{.*}} : !chunk.range)
 //       CHECK: chunk.cost rounds %{{.*}} wire_bytes %{{.*}}
-module @gradient_allreduce {
-  chunk.program @gradient on gradient grain 1 {
+chunk.schedule @gradient_allreduce grain 1 accepts [f32, f64] {
+  chunk.program @gradient on gradient {
     %zero = arith.constant 0 : index
     %one = arith.constant 1 : index
     %two = arith.constant 2 : index

@@ -33,29 +33,24 @@ class Chunk_Enum<string name, string text, list<I32EnumCase> cases> : I32Enum<na
   let cppNamespace = "::bagua::ir::chunk";
 }
 
-// Printed bare; the op has printed the space.
-class Chunk_EnumAttr<EnumInfo cases, string name> : EnumAttr<Chunk_Dialect, cases, name> {
-  let assemblyFormat = "`` $value";
-}
-
 def Chunk_Event : Chunk_Enum<"Event", "When a program starts", [
     I32EnumCase<"Gradient", 0, "gradient">,
     I32EnumCase<"BeforeForward", 1, "before_forward">,
     I32EnumCase<"AfterUpdate", 2, "after_update">]>;
-def Chunk_EventAttr : Chunk_EnumAttr<Chunk_Event, "event">;
+def Chunk_EventAttr : EnumAttr<Chunk_Dialect, Chunk_Event, "event">;
 
 def Chunk_Role : Chunk_Enum<"Role", "Which of the job's buffers", [
     I32EnumCase<"Gradient", 0, "gradient">,
     I32EnumCase<"Weight", 1, "weight">]>;
-def Chunk_RoleAttr : Chunk_EnumAttr<Chunk_Role, "role">;
+def Chunk_RoleAttr : EnumAttr<Chunk_Dialect, Chunk_Role, "role">;
 
 def Chunk_Gate : Chunk_Enum<"Gate", "A point of the step at which the job lets a program go on", [
     I32EnumCase<"BeforeUpdate", 0, "before_update">]>;
-def Chunk_GateAttr : Chunk_EnumAttr<Chunk_Gate, "gate">;
+def Chunk_GateAttr : EnumAttr<Chunk_Dialect, Chunk_Gate, "gate">;
 
 // rotate(k): from rank r to rank (r + k) mod n; its inverse is rotate(-k).
 def Chunk_PeerMap : Chunk_Enum<"PeerMap", "A one-to-one map of ranks, whose inverse is known", [
     I32EnumCase<"Rotate", 0, "rotate">]>;
-def Chunk_PeerMapAttr : Chunk_EnumAttr<Chunk_PeerMap, "peers">;
+def Chunk_PeerMapAttr : EnumAttr<Chunk_Dialect, Chunk_PeerMap, "peers">;
 
 #endif

@@ -3,10 +3,12 @@
 #define BAGUA_DIALECT_CHUNK_CHUNKOPS_TD
 
 include "bagua/dialect/Chunk/ChunkDialect.td"
+include "mlir/IR/BuiltinAttributeInterfaces.td"
 include "mlir/IR/SymbolInterfaces.td"
 include "mlir/Interfaces/InferTypeOpInterface.td"
 include "mlir/Interfaces/SideEffectInterfaces.td"
 
+// A bare enum attribute prints its own leading space: hence the `` before each in the formats.
 class Chunk_Op<string mnemonic, list<Trait> traits = []> : Op<Chunk_Dialect, mnemonic, traits>;
 
 // An op whose result type is always the same: builders need not be told.
@@ -15,17 +17,58 @@ class Chunk_ResultOp<string mnemonic, list<Trait> traits>
 
 // ---- Structure ---------------------------------------------------------------------------------
 
-def Chunk_ProgramOp : Chunk_Op<"program", [
-    IsolatedFromAbove, Symbol, SingleBlock, NoTerminator, NoRegionArguments]> {
-  let summary = "What all ranks do when an event of a training step happens to a bucket";
+def Chunk_ScheduleOp : Chunk_Op<"schedule", [
+    IsolatedFromAbove, SymbolTable, Symbol, SingleBlock, NoTerminator, NoRegionArguments,
+    HasParent<"::mlir::ModuleOp">]> {
+  let summary = "An algorithm: its parameters and programs, and what they apply to";
   let description = [{
-    Holds declarations (`job`, `scratch`, `slots`), size arithmetic, `forall`s with the work, and the
-    cost. `grain`: shards are cut at multiples of so many elements.
+    `grain`: shards are cut at multiples of so many elements. `accepts`: element types of buckets.
 
-    - C1: the body holds exactly one `chunk.cost`.  C2: `grain` is at least 1.
+    - C1: `grain` is at least 1.  C2: `accepts` lists f32 and f64, at least one, none twice.
+    - C3: the body holds parameters and programs only.  C4: no two programs start on one event.
 
     ```mlir
-    chunk.program @gradient on gradient grain 1 {
+    chunk.schedule @bytegrad grain 2048 accepts [f32] { chunk.program @gradient on gradient { … } }
+    ```
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, ConfinedAttr<I64Attr, [IntPositive]>:$grain,
+                       TypeArrayAttr:$dtypes, UnitAttr:$owns_update);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = [{
+    $sym_name `grain` $grain `accepts` $dtypes (`owns_update` $owns_update^)?
+    attr-dict-with-keyword $body
+  }];
+  let hasVerifier = 1;
+  let hasRegionVerifier = 1;
+  let skipDefaultBuilders = 1;
+  let builders = [OpBuilder<(ins "::llvm::StringRef":$name, "int64_t":$grain,
+                                 "::llvm::ArrayRef<::mlir::Type>":$dtypes, CArg<"bool", "false">:$ownsUpdate)>];
+}
+
+def Chunk_DeclareParameterOp : Chunk_Op<"declare_parameter", [Symbol, HasParent<"ScheduleOp">]> {
+  let summary = "Declares a parameter of the algorithm and its default";
+  let description = [{
+    - C1: the default is an index or an f64.
+
+    ```mlir
+    chunk.declare_parameter @warmup = 100 : index per_step
+    ```
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, TypedAttrInterface:$default_value, UnitAttr:$per_step);
+  let assemblyFormat = "$sym_name `=` $default_value (`per_step` $per_step^)? attr-dict";
+  let hasVerifier = 1;
+}
+
+def Chunk_ProgramOp : Chunk_Op<"program", [
+    IsolatedFromAbove, Symbol, SingleBlock, NoTerminator, NoRegionArguments, HasParent<"ScheduleOp">]> {
+  let summary = "What all ranks do when an event of a training step happens to a bucket";
+  let description = [{
+    Holds declarations (`job`, `scratch`, `slots`), size arithmetic, `forall`s with the work, and the cost.
+
+    - C1: the body holds exactly one `chunk.cost`.
+
+    ```mlir
+    chunk.program @gradient on gradient {
       %n = chunk.world
       %g = chunk.job gradient
       …
@@ -34,14 +77,12 @@ def Chunk_ProgramOp : Chunk_Op<"program", [
     }
     ```
   }];
-  let arguments = (ins SymbolNameAttr:$sym_name, Chunk_EventAttr:$event,
-                       ConfinedAttr<I64Attr, [IntPositive]>:$grain);
+  let arguments = (ins SymbolNameAttr:$sym_name, Chunk_EventAttr:$event);
   let regions = (region SizedRegion<1>:$body);
-  let assemblyFormat = "$sym_name `on` $event `grain` $grain attr-dict-with-keyword $body";
+  let assemblyFormat = "$sym_name `on` `` $event attr-dict-with-keyword $body";
   let hasVerifier = 1;
   let skipDefaultBuilders = 1;
-  let builders = [OpBuilder<(ins "::llvm::StringRef":$name, "::bagua::ir::chunk::Event":$event,
-                                 "int64_t":$grain)>];
+  let builders = [OpBuilder<(ins "::llvm::StringRef":$name, "::bagua::ir::chunk::Event":$event)>];
 }
 
 def Chunk_ForallOp : Chunk_Op<"forall", [
@@ -114,6 +155,20 @@ class Chunk_NumberOp<string mnemonic, string text, list<Trait> traits = []>
 def Chunk_WorldOp : Chunk_NumberOp<"world", "Number of ranks">;
 def Chunk_LengthOp : Chunk_NumberOp<"length", "Elements in the bucket">;
 def Chunk_ElementBytesOp : Chunk_NumberOp<"element_bytes", "Bytes of one element as stored">;
+def Chunk_StepOp : Chunk_NumberOp<"step", "Number of the training step: not known when a schedule is bound">;
+def Chunk_ParameterOp : Chunk_Op<"parameter", [Pure, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "Value of a declared parameter";
+  let description = [{
+    - C1: `parameter` names a parameter of the enclosing schedule.  C2: the result has the declared type.
+
+    ```mlir
+    %w = chunk.parameter @warmup : index
+    ```
+  }];
+  let arguments = (ins FlatSymbolRefAttr:$parameter);
+  let results = (outs AnyTypeOf<[Index, F64]>:$result);
+  let assemblyFormat = "$parameter attr-dict `:` type($result)";
+}
 def Chunk_RankOp : Chunk_NumberOp<"rank", "The rank, outside of `forall`", [HasParent<"ProgramOp">]> {
   let description = [{
     For sizes that differ between ranks and for `chunk.cost`. Equal to the `%r` of every `forall`.
@@ -126,7 +181,7 @@ def Chunk_JobOp : Chunk_ResultOp<"job", [Pure, HasParent<"ProgramOp">]> {
   let summary = "The bucket's gradients or weights: length * element_bytes bytes";
   let arguments = (ins Chunk_RoleAttr:$role);
   let results = (outs Chunk_BufferType:$result);
-  let assemblyFormat = "$role attr-dict";
+  let assemblyFormat = "`` $role attr-dict";
 }
 
 def Chunk_ScratchOp : Chunk_ResultOp<"scratch", [
@@ -237,7 +292,7 @@ def Chunk_MoveOp : Chunk_Op<"move"> {
   }];
   let arguments = (ins Chunk_RangeType:$source, Chunk_PeerMapAttr:$map, Index:$argument,
                        Chunk_SlotsType:$slots, Index:$slot);
-  let assemblyFormat = "$source `to` $map `(` $argument `)` `into` $slots `[` $slot `]` attr-dict";
+  let assemblyFormat = "$source `to` `` $map `(` $argument `)` `into` $slots `[` $slot `]` attr-dict";
   let hasVerifier = 1;
 }
 
@@ -270,7 +325,7 @@ def Chunk_WaitOp : Chunk_Op<"wait"> {
   let summary = "What follows starts after the job has opened the gate";
   let description = "- C1: inside a `forall`.";
   let arguments = (ins Chunk_GateAttr:$gate);
-  let assemblyFormat = "$gate attr-dict";
+  let assemblyFormat = "`` $gate attr-dict";
   let hasVerifier = 1;
 }
 
