@@ -200,8 +200,8 @@ Status Validator::run() {
     if (parameter->name.empty()) // schedule_S02
       return error("S02", "a parameter's name is empty");
     BAGUA_TRY(name(parameter->name, "a parameter's name"));
-    if (!std::isfinite(parameter->default_float)) // schedule_S29
-      return error("S29", absl::StrCat("parameter '", parameter->name, "' has default ",
+    if (!std::isfinite(parameter->default_float)) // schedule_S27
+      return error("S27", absl::StrCat("parameter '", parameter->name, "' has default ",
                                        parameter->default_float, ", expected a finite number"));
   }
   if (const std::string *twice = duplicate(
@@ -433,10 +433,10 @@ Status Validator::action(const fb::SendT &send) {
   BAGUA_TRY(index(send.channel, program_->channels, "Send: channel"));
   if (!send.source) // schedule_S07
     return error("S07", "Send: source is null");
-  if (send.source->space == fb::Space::Slot) // schedule_S30
-    return error("S30", "Send: source is a slot, expected a buffer");
-  if (send.source->when != kNone) // schedule_S30
-    return error("S30", "Send: source has a condition; use the step's guard or an If");
+  if (send.source->space == fb::Space::Slot) // schedule_S28
+    return error("S28", "Send: source is a slot, expected a buffer");
+  if (send.source->when != kNone) // schedule_S28
+    return error("S28", "Send: source has a condition; use the step's guard or an If");
   return range(*send.source, "Send: source");
 }
 
