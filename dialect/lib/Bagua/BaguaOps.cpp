@@ -50,7 +50,7 @@ static ParseResult parseBucketType(OpAsmParser &parser, Type &type) {
 
 static void printBucketType(OpAsmPrinter &printer, Operation *, Type type) {
   if (type != bucketType(type.getContext()))
-    printer << ": " << type;
+    printer << " : " << type;
 }
 
 static ParseResult parseMixTypes(OpAsmParser &parser, Type &value, Type &neighbors,
@@ -67,7 +67,7 @@ static void printMixTypes(OpAsmPrinter &printer, Operation *, Type value, Type n
   Type bucket = bucketType(value.getContext());
   if (value != bucket ||
       neighbors != PerType::get(value.getContext(), topology, bucket, /*own=*/false))
-    printer << ": " << value << ", " << neighbors;
+    printer << " : " << value << ", " << neighbors;
 }
 
 #define GET_OP_CLASSES

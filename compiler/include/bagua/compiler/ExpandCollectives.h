@@ -5,8 +5,8 @@
 
 namespace bagua::compiler {
 
-/// Replaces `op` by split, all_to_all, reduce, all_gather, concat under `world > 1`, with encode and decode
-/// around what travels if it goes `via` a codec.
+/// Replaces `op` by split, all_to_all, reduce, all_gather, concat under `world > 1`, with encode
+/// and decode around what travels if it goes `via` a codec.
 void expandAllReduce(ir::AllReduceOp op);
 
 /// Replaces `op` by split, all_to_all, reduce.

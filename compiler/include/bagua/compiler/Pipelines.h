@@ -19,8 +19,8 @@ void registerDialects(mlir::DialectRegistry &registry);
 /// Every pass, for the command line. Once per process.
 void registerPasses();
 
-/// Takes a module of any level to `level` (Schedule: what emission wants, which is Sched); levels already
-/// passed are left alone.
+/// Takes a module of any level to `level` (Schedule: what emission wants, which is Sched); levels
+/// already passed are left alone.
 void buildPipeline(mlir::OpPassManager &manager, Level level);
 
 } // namespace bagua::compiler

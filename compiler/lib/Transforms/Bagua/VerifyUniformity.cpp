@@ -36,8 +36,8 @@ private:
           return failure();
         continue;
       }
-      bool uniform = isa<ir::WorldOp, ir::StepOp>(op) ||
-                     isa_and_nonnull<arith::ArithDialect>(op.getDialect());
+      bool uniform =
+          isa<ir::WorldOp, ir::StepOp>(op) || isa_and_nonnull<arith::ArithDialect>(op.getDialect());
       Operation *cause = uniform ? causeAmong(op.getOperands()) : &op;
       if (cause)
         for (Value result : op.getResults())
@@ -49,8 +49,9 @@ private:
   LogicalResult visit(scf::IfOp branch) {
     if (Operation *cause = causes_.lookup(branch.getCondition())) {
       InFlightDiagnostic diagnostic =
-          branch.emitOpError() << "expects a condition that is the same on all ranks, from bagua.world, "
-                                  "bagua.step and constants";
+          branch.emitOpError()
+          << "expects a condition that is the same on all ranks, from bagua.world, "
+             "bagua.step and constants";
       diagnostic.attachNote(cause->getLoc()) << "got one that depends on " << cause->getName();
       return diagnostic;
     }
@@ -59,7 +60,8 @@ private:
         return failure();
     for (OpResult result : branch.getResults())
       for (Block *block : {branch.thenBlock(), branch.elseBlock()})
-        if (Operation *cause = causes_.lookup(block->getTerminator()->getOperand(result.getResultNumber())))
+        if (Operation *cause =
+                causes_.lookup(block->getTerminator()->getOperand(result.getResultNumber())))
           causes_[result] = cause;
     return success();
   }

@@ -122,7 +122,7 @@ def Bagua_AllReduceOp : Bagua_HandlerOp<"all_reduce", [InferTypeOpAdaptor, Bagua
                        OptionalAttr<Bagua_CodecAttrInterface>:$codec);
   let results = (outs Bagua_PlainTensor:$result);
   let assemblyFormat = [{
-    $kind $input (`over` $group^)? (`via` $codec^)? attr-dict custom<BucketType>(type($input))
+    $kind $input (`over` $group^)? (`via` $codec^)? attr-dict `` custom<BucketType>(type($input))
   }];
   let hasVerifier = 1;
 }
@@ -137,7 +137,7 @@ def Bagua_ReduceScatterOp : Bagua_HandlerOp<"reduce_scatter", [InferTypeOpAdapto
   }];
   let arguments = (ins Bagua_ReduceKindAttr:$kind, Bagua_PlainTensor:$input, FlatSymbolRefAttr:$group);
   let results = (outs Bagua_PlainTensor:$result);
-  let assemblyFormat = "$kind $input `over` $group attr-dict custom<BucketType>(type($input))";
+  let assemblyFormat = "$kind $input `over` $group attr-dict `` custom<BucketType>(type($input))";
   let hasVerifier = 1;
 }
 
@@ -165,7 +165,7 @@ def Bagua_AllGatherOp : Bagua_HandlerOp<"all_gather", [InferTypeOpAdaptor, Bagua
   }];
   let arguments = (ins Bagua_AnyValue:$input, FlatSymbolRefAttr:$group);
   let results = (outs Bagua_AnyPer:$result);
-  let assemblyFormat = "$input `over` $group attr-dict custom<BucketType>(type($input))";
+  let assemblyFormat = "$input `over` $group attr-dict `` custom<BucketType>(type($input))";
 }
 
 def Bagua_NeighborExchangeOp : Bagua_HandlerOp<"neighbor_exchange", [
@@ -180,7 +180,7 @@ def Bagua_NeighborExchangeOp : Bagua_HandlerOp<"neighbor_exchange", [
   }];
   let arguments = (ins Bagua_AnyValue:$input, Bagua_TopologyAttr:$topology);
   let results = (outs Bagua_AnyPer:$result);
-  let assemblyFormat = "$input `on` $topology attr-dict custom<BucketType>(type($input))";
+  let assemblyFormat = "$input `on` $topology attr-dict `` custom<BucketType>(type($input))";
 }
 
 // ---- Data --------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ def Bagua_SplitOp : Bagua_HandlerOp<"split", [Pure, InferTypeOpAdaptor]> {
   }];
   let arguments = (ins Bagua_PlainTensor:$input, FlatSymbolRefAttr:$group);
   let results = (outs Bagua_AnyPer:$result);
-  let assemblyFormat = "$input `over` $group attr-dict custom<BucketType>(type($input))";
+  let assemblyFormat = "$input `over` $group attr-dict `` custom<BucketType>(type($input))";
   let hasVerifier = 1;
 }
 
@@ -220,7 +220,7 @@ def Bagua_EncodeOp : Bagua_HandlerOp<"encode", [Pure, InferTypeOpAdaptor]> {
   }];
   let arguments = (ins Bagua_AnyValue:$input, Bagua_CodecAttrInterface:$codec);
   let results = (outs Bagua_AnyValue:$result);
-  let assemblyFormat = "$input `with` $codec attr-dict custom<BucketType>(type($input))";
+  let assemblyFormat = "$input `with` $codec attr-dict `` custom<BucketType>(type($input))";
 }
 
 def Bagua_DecodeOp : Bagua_HandlerOp<"decode", [Pure, InferTypeOpAdaptor]> {
@@ -262,7 +262,7 @@ def Bagua_MixOp : Bagua_HandlerOp<"mix", [Pure, InferTypeOpAdaptor]> {
   let arguments = (ins Bagua_PlainTensor:$value, Bagua_AnyPer:$neighbors, Bagua_TopologyAttr:$topology);
   let results = (outs Bagua_PlainTensor:$result);
   let assemblyFormat = [{
-    $value `,` $neighbors `on` $topology attr-dict
+    $value `,` $neighbors `on` $topology attr-dict ``
     custom<MixTypes>(type($value), type($neighbors), ref($topology))
   }];
   let hasVerifier = 1;
@@ -277,7 +277,7 @@ def Bagua_UpdateOp : Bagua_HandlerOp<"update", [MemoryEffects<[MemWrite<Bagua_Jo
     Examples: `bagua.update gradient = %mean`, `bagua.update weight = %x at before_update`
   }];
   let arguments = (ins Bagua_RoleAttr:$role, Bagua_PlainTensor:$value, OptionalAttr<Bagua_GateAttr>:$gate);
-  let assemblyFormat = "$role `=` $value (`at` $gate^)? attr-dict custom<BucketType>(type($value))";
+  let assemblyFormat = "$role `=` $value (`at` $gate^)? attr-dict `` custom<BucketType>(type($value))";
   let hasVerifier = 1;
 }
 
