@@ -2,6 +2,7 @@
 #include "TransportWorlds.h"
 
 #include "bagua/Loopback.h"
+#include "bagua/Window.h"
 
 namespace bagua::rt::test {
 namespace {
@@ -27,6 +28,63 @@ TransportKind loopback(const char *name, LoopbackWorld::Mode mode, uint32_t dela
           mode == LoopbackWorld::Mode::View};
 }
 
+/// Ranks joined by a group of this process.
+class GroupWorld : public TransportWorld {
+public:
+  explicit GroupWorld(int world) : world_(world), groups_(static_cast<size_t>(world)) {
+    for (int r = 0; r < world; ++r) {
+      StatusOr<std::shared_ptr<Doorbell>> doorbell = makeSharedDoorbell();
+      BAGUA_CHECK(doorbell.ok());
+      doorbells_.push_back(*std::move(doorbell));
+    }
+  }
+  StatusOr<std::unique_ptr<Transport>> create(int rank) final {
+    Group::Options options;
+    options.rank = rank;
+    options.world = world_;
+    options.localStore = store_;
+    BAGUA_ASSIGN(groups_[static_cast<size_t>(rank)], Group::create(options));
+    return createOn(*groups_[static_cast<size_t>(rank)], doorbell(rank));
+  }
+  std::shared_ptr<Doorbell> doorbell(int rank) final {
+    return doorbells_[static_cast<size_t>(rank)];
+  }
+
+protected:
+  virtual StatusOr<std::unique_ptr<Transport>> createOn(Group &group,
+                                                        std::shared_ptr<Doorbell> doorbell) = 0;
+
+private:
+  const int world_;
+  std::shared_ptr<Store> store_ = makeLocalStore();
+  std::vector<std::unique_ptr<Group>> groups_; ///< By rank, each touched by its own thread.
+  std::vector<std::shared_ptr<Doorbell>> doorbells_;
+};
+
+class WindowTestWorld final : public GroupWorld {
+public:
+  WindowTestWorld(int world, bool shareMappings)
+      : GroupWorld(world), shareMappings_(shareMappings) {}
+
+private:
+  StatusOr<std::unique_ptr<Transport>> createOn(Group &group,
+                                                std::shared_ptr<Doorbell> doorbell) override {
+    return makeWindowTransport(group, std::move(doorbell),
+                               {.windowBytes = size_t{1} << 30,
+                                .controlBytes = size_t{16} << 20,
+                                .shareMappingsInProcess = shareMappings_});
+  }
+  const bool shareMappings_;
+};
+
+TransportKind window(const char *name, bool shareMappings) {
+  return {name,
+          [=](int world) -> std::unique_ptr<TransportWorld> {
+            return std::make_unique<WindowTestWorld>(world, shareMappings);
+          },
+          true};
+}
+
 } // namespace
 
 const std::vector<TransportKind> &transportKinds() {
@@ -35,6 +93,8 @@ const std::vector<TransportKind> &transportKinds() {
       loopback("LoopbackCopy", LoopbackWorld::Mode::Copy, 0),
       loopback("LoopbackViewDelayed", LoopbackWorld::Mode::View, 7),
       loopback("LoopbackCopyDelayed", LoopbackWorld::Mode::Copy, 7),
+      window("WindowShared", true),
+      window("WindowMapped", false),
   };
   return kinds;
 }

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -25,6 +26,21 @@ Status errnoStatus(int error, const std::string &what) {
   default:
     return absl::InternalError(message);
   }
+}
+
+/// MemAvailable of /proc/meminfo, or no limit if that cannot be read.
+uint64_t availableMemoryBytes() {
+  FileDescriptor file(open("/proc/meminfo", O_RDONLY | O_CLOEXEC));
+  char text[4096];
+  ssize_t size = file ? read(file.get(), text, sizeof text - 1) : -1;
+  if (size <= 0)
+    return UINT64_MAX;
+  text[size] = 0;
+  unsigned long long kibibytes = 0;
+  const char *line = strstr(text, "MemAvailable:");
+  if (line == nullptr || sscanf(line, "MemAvailable: %llu kB", &kibibytes) != 1)
+    return UINT64_MAX;
+  return uint64_t{kibibytes} << 10;
 }
 
 } // namespace
@@ -50,6 +66,19 @@ StatusOr<FileDescriptor> createSharedFile(const char *name, size_t bytes) {
   if (ftruncate(file.get(), static_cast<off_t>(bytes)) != 0)
     return errnoStatus(errno, absl::StrCat("cannot size shared memory to ", bytes, " bytes"));
   return file;
+}
+
+Status commitMappedFile(int descriptor, const Mapping &mapping, size_t offset, size_t bytes,
+                        const char *what) {
+  // The kernel would rather kill somebody than say no, so ask first.
+  if (uint64_t available = availableMemoryBytes(); bytes > available)
+    return absl::ResourceExhaustedError(absl::StrCat("no shared memory for ", what,
+                                                     ", which needs ", bytes, " bytes; ", available,
+                                                     " bytes of memory are available"));
+#if defined(MADV_POPULATE_WRITE) // Kernels before 5.14 say EINVAL; then fallocate does it all.
+  (void)madvise(mapping.data() + offset, bytes, MADV_POPULATE_WRITE);
+#endif
+  return commitSharedFile(descriptor, offset, bytes, what);
 }
 
 Status commitSharedFile(int descriptor, size_t offset, size_t bytes, const char *what) {
@@ -104,6 +133,11 @@ StatusOr<std::shared_ptr<Mapping>> Mapping::map(int descriptor, size_t bytes, bo
   if (bytes >= kHugePageBytes)
     (void)madvise(data, bytes, MADV_HUGEPAGE); // Only advice: kernels without it say EINVAL.
   return std::shared_ptr<Mapping>(new Mapping(static_cast<std::byte *>(data), bytes));
+}
+
+void Mapping::hideFromChildren() {
+  (void)madvise(data_, bytes_, MADV_DONTFORK);
+  (void)madvise(data_, bytes_, MADV_DONTDUMP);
 }
 
 Mapping::~Mapping() { munmap(data_, bytes_); }

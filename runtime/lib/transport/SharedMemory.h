@@ -43,6 +43,11 @@ StatusOr<FileDescriptor> createSharedFile(const char *name, size_t bytes);
 /// Reserves the pages of a range, so that touching them cannot fail later. kResourceExhausted says
 /// how much `what` needs.
 Status commitSharedFile(int descriptor, size_t offset, size_t bytes, const char *what);
+class Mapping;
+/// The same for a range that `mapping` (of the whole file, writable) shows, in huge pages where the
+/// kernel gives them, and present in the page table: first use costs no faults.
+Status commitMappedFile(int descriptor, const Mapping &mapping, size_t offset, size_t bytes,
+                        const char *what);
 /// Gives the pages of a range back; they read as zero if committed again.
 void discardSharedFile(int descriptor, size_t offset, size_t bytes);
 /// No shrinking and no further seals: a peer that maps the file gets no SIGBUS.
@@ -52,6 +57,8 @@ Status sealSharedFile(int descriptor);
 class Mapping {
 public:
   static StatusOr<std::shared_ptr<Mapping>> map(int descriptor, size_t bytes, bool writable);
+  /// Keeps a peer's memory out of core files and of children.
+  void hideFromChildren();
   ~Mapping();
   Mapping(const Mapping &) = delete;
   Mapping &operator=(const Mapping &) = delete;
