@@ -29,7 +29,7 @@ def parse_arguments():
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch", type=int, default=128, help="samples per step over all ranks")
     parser.add_argument("--lr", type=float, default=0.05)
-    parser.add_argument("--bucket-bytes", type=int, default=512 << 10)
+    parser.add_argument("--bucket-bytes", type=int, default=256 << 10)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--limit", type=int, default=None, help="train on the first LIMIT samples only")
     parser.add_argument("--report", help="folder for one JSON report per rank")
@@ -62,9 +62,9 @@ def load(folder, split):
 class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.conv1 = torch.nn.Conv2d(1, 16, 3, padding=1)
-        self.conv2 = torch.nn.Conv2d(16, 32, 3, padding=1)
-        self.fc1 = torch.nn.Linear(32 * 7 * 7, 128)
+        self.conv1 = torch.nn.Conv2d(1, 8, 3, padding=1)
+        self.conv2 = torch.nn.Conv2d(8, 16, 3, padding=1)
+        self.fc1 = torch.nn.Linear(16 * 7 * 7, 128)
         self.fc2 = torch.nn.Linear(128, 10)
 
     def forward(self, x):
