@@ -13,12 +13,14 @@ using namespace mlir;
 namespace bagua::ir::sched {
 
 bool isExpression(Operation *op) {
+  if (isa<arith::AndIOp, arith::OrIOp, arith::XOrIOp>(op))
+    return op->getResult(0).getType().isInteger(1);
   return isa<arith::ConstantOp, arith::AddIOp, arith::SubIOp, arith::MulIOp, arith::FloorDivSIOp,
              arith::CeilDivSIOp, arith::RemSIOp, arith::DivUIOp, arith::RemUIOp, arith::CeilDivUIOp,
              arith::MinSIOp, arith::MaxSIOp, arith::MinUIOp, arith::MaxUIOp, arith::CmpIOp,
-             arith::AndIOp, arith::OrIOp, arith::XOrIOp, arith::SelectOp, arith::IndexCastOp,
-             arith::IndexCastUIOp, arith::ExtUIOp, arith::SIToFPOp, arith::AddFOp, arith::SubFOp,
-             arith::MulFOp, arith::DivFOp, arith::NegFOp, math::FPowIOp>(op);
+             arith::SelectOp, arith::IndexCastOp, arith::IndexCastUIOp, arith::ExtUIOp,
+             arith::SIToFPOp, arith::AddFOp, arith::SubFOp, arith::MulFOp, arith::DivFOp,
+             arith::NegFOp, math::FPowIOp>(op);
 }
 
 namespace {
@@ -64,8 +66,7 @@ LogicalResult verifyLoopBody(Operation *op, Region &body) {
 
 } // namespace
 
-// ---- schedule
-// ------------------------------------------------------------------------------------
+// ---- schedule ----
 
 LogicalResult ScheduleOp::verify() {
   if (static_cast<int64_t>(getGrain()) < 1) // schedule_C1
@@ -117,8 +118,7 @@ LogicalResult ParameterOp::verifySymbolUses(SymbolTableCollection &symbols) {
   return success();
 }
 
-// ---- program
-// -------------------------------------------------------------------------------------
+// ---- program ----
 
 namespace {
 
@@ -230,8 +230,7 @@ LogicalResult ProgramOp::verifyRegions() {
   return failure(walked.wasInterrupted());
 }
 
-// ---- for, if, gather
-// -----------------------------------------------------------------------------
+// ---- for, if, gather ----
 
 void ForOp::build(OpBuilder &builder, OperationState &state, Value lower, Value upper) {
   state.addOperands({lower, upper});
@@ -306,8 +305,7 @@ LogicalResult GatherOp::verifyRegions() {
   return success();
 }
 
-// ---- steps
-// ---------------------------------------------------------------------------------------
+// ---- steps ----
 
 namespace {
 
@@ -337,8 +335,9 @@ LogicalResult ReleaseOp::verify() {
 
 LogicalResult LaunchOp::verify() {
   for (NamedAttribute attribute : getKernelAttributes()) // launch_C1
-    if (!isa<IntegerAttr>(attribute.getValue()))
-      return emitOpError("expects an integer for kernel attribute '")
+    if (auto integer = dyn_cast<IntegerAttr>(attribute.getValue());
+        !integer || !integer.getType().isInteger(64))
+      return emitOpError("expects an i64 for kernel attribute '")
              << attribute.getName().strref() << "', got " << attribute.getValue();
   if (getOutputs().empty()) // launch_C3
     return emitOpError("expects at least one output");

@@ -77,7 +77,7 @@ enum class Fill : uint8_t {
 /// Deterministic gradients and weights by (seed, rank, element), the same on every machine.
 void fillInputs(Inputs &inputs, uint64_t seed, Fill fill = Fill::Normal);
 
-/// XXH3-128-free, dependency-free 64-bit FNV-1a of the bytes, as 16 hex digits: for printing and
+/// 64-bit FNV-1a of the bytes, as 16 hex digits: for printing and
 /// comparing.
 std::string hashHex(const Bytes &bytes);
 

@@ -309,7 +309,7 @@ def Sched_LaunchOp : Sched_FixedQueueOp<"launch", "Cpu"> {
   let summary = "Runs a kernel of the kernels library on `count` elements";
   let description = [{
     Operand order and aliasing are the kernel's (Kernels.h). Zero elements: no launch, the event is set at once.
-    - C1: kernel attributes are integers.  C2: `signal` comes with an index.  C3: has an output.
+    - C1: kernel attributes are i64.  C2: `signal` comes with an index.  C3: has an output.
 
     ```mlir
     sched.launch "minmax_encode" {bits = 8, block = 2048} count %length ins(%x : !sched.range)
