@@ -66,8 +66,9 @@ struct FlatProgram {
   };
   std::vector<Pool> slots; ///< By slots index.
   uint32_t eventCount = 0;
-  std::vector<FlatStep> steps; ///< Program order; queues interleave.
-  uint64_t wireBytes = 0;      ///< Program.wire_bytes evaluated.
+  std::vector<uint32_t> firstEvent; ///< Flat number of each event array's element 0.
+  std::vector<FlatStep> steps;      ///< Program order; queues interleave.
+  uint64_t wireBytes = 0;           ///< Program.wire_bytes evaluated.
   uint64_t rounds = 0;
 };
 

@@ -81,8 +81,7 @@ private:
   const BindValues &values_;
   BindEvaluator evaluator_;
   FlatProgram flat_;
-  std::vector<uint32_t> firstEvent_; ///< Of each event array.
-  std::vector<uint32_t> firstSlot_;  ///< Of each pool, into slotStates_.
+  std::vector<uint32_t> firstSlot_; ///< Of each pool, into slotStates_.
   std::vector<uint64_t> eventCounts_;
   std::vector<EventState> eventStates_;
   std::vector<SlotState> slotStates_;
@@ -185,7 +184,7 @@ Status Expander::declare() {
     if (count > kMaxDeclared || eventCount + count > kMaxDeclared)
       return limit(absl::StrCat(what, " is ", count, ", expected at most ", kMaxDeclared,
                                 " events in all arrays"));
-    firstEvent_.push_back(static_cast<uint32_t>(eventCount));
+    flat_.firstEvent.push_back(static_cast<uint32_t>(eventCount));
     eventCounts_.push_back(count);
     eventCount += count;
   }
@@ -274,7 +273,7 @@ Status Expander::step(const fb::StepT &step) {
     EventState &state = eventStates_[flat.signal];
     if (state != EventState::Unset)
       return error(absl::StrCat("signals event ", program_.events[step.signal->id]->name, "[",
-                                flat.signal - firstEvent_[step.signal->id],
+                                flat.signal - flat_.firstEvent[step.signal->id],
                                 "] a second time: events are one-shot"));
     state = leftOut ? EventState::SetAtOnce : EventState::Signalled;
   }
@@ -301,7 +300,7 @@ StatusOr<uint32_t> Expander::event(const fb::EventRefT &ref, absl::string_view w
   if (index < 0 || static_cast<uint64_t>(index) >= eventCounts_[ref.id])
     return error(absl::StrCat(what, ": event ", program_.events[ref.id]->name, "[", index,
                               "], expected an index below ", eventCounts_[ref.id]));
-  return firstEvent_[ref.id] + static_cast<uint32_t>(index);
+  return flat_.firstEvent[ref.id] + static_cast<uint32_t>(index);
 }
 
 Status Expander::transferPeer(uint32_t node, StepExpr &peer, absl::string_view what) {
