@@ -3,6 +3,7 @@
 
 #include "bagua/compiler/Passes.h"
 #include "bagua/dialect/Bagua/BaguaOps.h"
+#include "bagua/dialect/Chunk/ChunkOps.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
@@ -13,7 +14,8 @@ using namespace mlir;
 namespace bagua::compiler {
 
 void registerDialects(DialectRegistry &registry) {
-  registry.insert<ir::BaguaDialect, arith::ArithDialect, scf::SCFDialect>();
+  registry
+      .insert<ir::BaguaDialect, ir::chunk::ChunkDialect, arith::ArithDialect, scf::SCFDialect>();
 }
 
 void registerPasses() {
@@ -27,6 +29,11 @@ void buildPipeline(OpPassManager &manager, Level level) {
   OpPassManager &algorithm = manager.nest<ir::AlgorithmOp>();
   algorithm.addPass(createVerifyUniformity());
   algorithm.addPass(createExpandVia());
+  if (level == Level::Bagua)
+    return;
+  manager.addPass(createBaguaToChunk());
+  manager.addPass(createCanonicalizerPass());
+  manager.addPass(createCSEPass());
 }
 
 } // namespace bagua::compiler

@@ -47,4 +47,32 @@ def ExpandVia : Pass<"bagua-expand-via", "::bagua::ir::AlgorithmOp"> {
   let statistics = [Statistic<"numExpanded", "expanded", "Number of all_reduce ops expanded">];
 }
 
+// ---- bagua -> chunk ----------------------------------------------------------------------------
+
+def BaguaToChunk : Pass<"bagua-to-chunk", "::mlir::ModuleOp"> {
+  let summary = "Gives values places in buffers and slots; ops become moves and launches";
+  let description = [{
+    One `chunk.schedule` per algorithm, one `chunk.program` per handler. Collectives are direct: every rank
+    sends each peer its part, in the order of their distance. Fused on the way:
+
+    - the shards of a bucket are encoded in one pass over it;
+    - decode waits for its use: decode and reduce are one launch, decode and concat write the bucket once;
+    - what ends as the new gradient is computed in the job's own buffer, where the old is not needed.
+
+    Before:
+    ```mlir
+    %all = bagua.all_gather %mine over @world : tensor<?xf32, #bagua.shard<@world>>
+    ```
+    After:
+    ```mlir
+    chunk.for %k = %one to %n {
+      %x = chunk.range %g[%offset, %bytes] part(%r)
+      chunk.move %x to rotate(%k) into %slots[%r]
+    }
+    ```
+  }];
+  let dependentDialects = ["::bagua::ir::chunk::ChunkDialect", "::mlir::arith::ArithDialect",
+                           "::mlir::scf::SCFDialect"];
+}
+
 #endif // BAGUA_COMPILER_PASSES

@@ -69,7 +69,7 @@ def Bagua_TopologyAttr : Bagua_Attr<"Topology", "topology"> {
 // ---- Enumerations ----
 
 class Bagua_EnumAttr<EnumAttrInfo info, string name> : EnumAttr<Bagua_Dialect, info, name> {
-  let assemblyFormat = "`` $value"; // The op has printed the space.
+  let assemblyFormat = "$value"; // Prints a space first: hence the `` before enums in op formats.
 }
 class Bagua_Enum<string name, string summary, list<I32EnumAttrCase> cases>
     : I32EnumAttr<name, summary, cases> {

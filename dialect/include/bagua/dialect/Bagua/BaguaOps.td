@@ -122,7 +122,7 @@ def Bagua_AllReduceOp : Bagua_HandlerOp<"all_reduce", [InferTypeOpAdaptor, Bagua
                        OptionalAttr<Bagua_CodecAttrInterface>:$codec);
   let results = (outs Bagua_PlainTensor:$result);
   let assemblyFormat = [{
-    $kind $input (`over` $group^)? (`via` $codec^)? attr-dict `` custom<BucketType>(type($input))
+    `` $kind $input (`over` $group^)? (`via` $codec^)? attr-dict `` custom<BucketType>(type($input))
   }];
   let hasVerifier = 1;
 }
@@ -137,7 +137,7 @@ def Bagua_ReduceScatterOp : Bagua_HandlerOp<"reduce_scatter", [InferTypeOpAdapto
   }];
   let arguments = (ins Bagua_ReduceKindAttr:$kind, Bagua_PlainTensor:$input, FlatSymbolRefAttr:$group);
   let results = (outs Bagua_PlainTensor:$result);
-  let assemblyFormat = "$kind $input `over` $group attr-dict `` custom<BucketType>(type($input))";
+  let assemblyFormat = "`` $kind $input `over` $group attr-dict `` custom<BucketType>(type($input))";
   let hasVerifier = 1;
 }
 
@@ -246,7 +246,7 @@ def Bagua_ReduceOp : Bagua_HandlerOp<"reduce", [Pure, InferTypeOpAdaptor]> {
   }];
   let arguments = (ins Bagua_ReduceKindAttr:$kind, Bagua_AnyPer:$input);
   let results = (outs Bagua_PlainTensor:$result);
-  let assemblyFormat = "$kind $input attr-dict `:` type($input)";
+  let assemblyFormat = "`` $kind $input attr-dict `:` type($input)";
 }
 
 def Bagua_MixOp : Bagua_HandlerOp<"mix", [Pure, InferTypeOpAdaptor]> {
@@ -277,7 +277,7 @@ def Bagua_UpdateOp : Bagua_HandlerOp<"update", [MemoryEffects<[MemWrite<Bagua_Jo
     Examples: `bagua.update gradient = %mean`, `bagua.update weight = %x at before_update`
   }];
   let arguments = (ins Bagua_RoleAttr:$role, Bagua_PlainTensor:$value, OptionalAttr<Bagua_GateAttr>:$gate);
-  let assemblyFormat = "$role `=` $value (`at` $gate^)? attr-dict `` custom<BucketType>(type($value))";
+  let assemblyFormat = "`` $role `=` $value (`at` `` $gate^)? attr-dict `` custom<BucketType>(type($value))";
   let hasVerifier = 1;
 }
 

@@ -1,0 +1,141 @@
+// Index arithmetic of shards and neighbours, as SSA values.
+#pragma once
+
+#include "bagua/dialect/Bagua/BaguaTypes.h"
+#include "bagua/dialect/Chunk/ChunkOps.h"
+
+namespace bagua::compiler {
+
+/// Where ops go, and short names for index arithmetic there.
+class Emitter {
+public:
+  Emitter(mlir::OpBuilder &builder, mlir::Location loc) : builder_(builder), loc_(loc) {}
+
+  mlir::OpBuilder &builder() { return builder_; }
+  mlir::Location loc() const { return loc_; }
+
+  template <typename Op, typename... Args> Op create(Args &&...args) {
+    return Op::create(builder_, loc_, std::forward<Args>(args)...);
+  }
+  template <typename Op> mlir::Value fold(mlir::Value a, mlir::Value b) {
+    return builder_.createOrFold<Op>(loc_, a, b);
+  }
+
+  mlir::Value constant(int64_t value) { return create<mlir::arith::ConstantIndexOp>(value); }
+  mlir::Value boolean(bool value) { return create<mlir::arith::ConstantIntOp>(value, 1); }
+  mlir::Value real(double value) {
+    return create<mlir::arith::ConstantOp>(builder_.getF64FloatAttr(value));
+  }
+  mlir::Value add(mlir::Value a, mlir::Value b) { return fold<mlir::arith::AddIOp>(a, b); }
+  mlir::Value sub(mlir::Value a, mlir::Value b) { return fold<mlir::arith::SubIOp>(a, b); }
+  mlir::Value mul(mlir::Value a, mlir::Value b) { return fold<mlir::arith::MulIOp>(a, b); }
+  mlir::Value mod(mlir::Value a, mlir::Value b) { return fold<mlir::arith::RemSIOp>(a, b); }
+  mlir::Value floorDiv(mlir::Value a, mlir::Value b) {
+    return fold<mlir::arith::FloorDivSIOp>(a, b);
+  }
+  mlir::Value ceilDiv(mlir::Value a, mlir::Value b) { return fold<mlir::arith::CeilDivSIOp>(a, b); }
+  mlir::Value min(mlir::Value a, mlir::Value b) { return fold<mlir::arith::MinSIOp>(a, b); }
+  mlir::Value both(mlir::Value a, mlir::Value b) { return fold<mlir::arith::AndIOp>(a, b); }
+  mlir::Value either(mlir::Value a, mlir::Value b) { return fold<mlir::arith::OrIOp>(a, b); }
+  mlir::Value no(mlir::Value a) { return fold<mlir::arith::XOrIOp>(a, boolean(true)); }
+  mlir::Value equal(mlir::Value a, mlir::Value b) {
+    return compare(mlir::arith::CmpIPredicate::eq, a, b);
+  }
+  mlir::Value unequal(mlir::Value a, mlir::Value b) {
+    return compare(mlir::arith::CmpIPredicate::ne, a, b);
+  }
+  mlir::Value greater(mlir::Value a, mlir::Value b) {
+    return compare(mlir::arith::CmpIPredicate::sgt, a, b);
+  }
+  mlir::Value select(mlir::Value condition, mlir::Value a, mlir::Value b) {
+    return builder_.createOrFold<mlir::arith::SelectOp>(loc_, condition, a, b);
+  }
+  /// Exact for what an f64 holds exactly.
+  mlir::Value toReal(mlir::Value index) {
+    mlir::Value integer = create<mlir::arith::IndexCastOp>(builder_.getI64Type(), index);
+    return create<mlir::arith::SIToFPOp>(builder_.getF64Type(), integer);
+  }
+
+private:
+  mlir::Value compare(mlir::arith::CmpIPredicate predicate, mlir::Value a, mlir::Value b) {
+    return builder_.createOrFold<mlir::arith::CmpIOp>(loc_, predicate, a, b);
+  }
+
+  mlir::OpBuilder &builder_;
+  mlir::Location loc_;
+};
+
+/// The numbers that sizes are made of.
+struct Sizes {
+  mlir::Value world, length, elementBytes; ///< chunk.world, chunk.length, chunk.element_bytes
+  int64_t grain = 1;
+
+  /// First element of shard `index`; that of shard `world` is `length`.
+  mlir::Value shardBegin(Emitter &at, mlir::Value index) const {
+    if (grain == 1)
+      return at.floorDiv(at.mul(index, length), world);
+    mlir::Value grains = at.ceilDiv(length, at.constant(grain));
+    mlir::Value first = at.floorDiv(at.mul(index, grains), world);
+    return at.min(length, at.mul(first, at.constant(grain)));
+  }
+
+  mlir::Value shardCount(Emitter &at, mlir::Value index) const {
+    mlir::Value next = at.add(index, at.constant(1));
+    return at.sub(shardBegin(at, next), shardBegin(at, index));
+  }
+
+  /// No shard has more elements.
+  mlir::Value shardCountMax(Emitter &at) const {
+    if (grain == 1)
+      return at.ceilDiv(length, world);
+    mlir::Value grains = at.ceilDiv(length, at.constant(grain));
+    return at.min(length, at.mul(at.ceilDiv(grains, world), at.constant(grain)));
+  }
+
+  /// Bytes of `count` elements, plain if `codec` is null.
+  mlir::Value bytes(Emitter &at, ir::CodecAttrInterface codec, mlir::Value count) const {
+    if (codec)
+      return codec.buildPackedBytes(at.builder(), at.loc(), count);
+    return at.mul(count, elementBytes);
+  }
+};
+
+/// A topology once the world is known: neighbours that coincide are one, oneself is none.
+struct Neighbors {
+  llvm::SmallVector<mlir::Value> residues; ///< offset mod world, in [0, world)
+  llvm::SmallVector<mlir::Value> active;   ///< i1: not oneself, and the first of its equals
+  llvm::SmallVector<mlir::Value>
+      numerators;    ///< Weight of it and its equals, over the common denominator.
+  mlir::Value count; ///< How many are active.
+
+  static Neighbors of(Emitter &at, ir::TopologyAttr topology, mlir::Value world) {
+    Neighbors result;
+    llvm::ArrayRef<int64_t> offsets = topology.getOffsets();
+    llvm::SmallVector<int64_t> weights = topology.getCommonNumerators();
+    mlir::Value zero = at.constant(0);
+    for (int64_t offset : offsets) {
+      mlir::Value positive = at.mod(at.constant(std::abs(offset)), world);
+      result.residues.push_back(offset > 0 ? positive : at.mod(at.sub(world, positive), world));
+    }
+    result.count = zero;
+    for (size_t i = 0; i < offsets.size(); ++i) {
+      mlir::Value active = at.unequal(result.residues[i], zero);
+      mlir::Value numerator = at.constant(weights[i]);
+      for (size_t j = 0; j < offsets.size(); ++j) {
+        if (i == j)
+          continue;
+        mlir::Value same = at.equal(result.residues[i], result.residues[j]);
+        if (j < i)
+          active = at.both(active, at.no(same));
+        else
+          numerator = at.add(numerator, at.select(same, at.constant(weights[j]), zero));
+      }
+      result.active.push_back(active);
+      result.numerators.push_back(numerator);
+      result.count = at.add(result.count, at.select(active, at.constant(1), zero));
+    }
+    return result;
+  }
+};
+
+} // namespace bagua::compiler
