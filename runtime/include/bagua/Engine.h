@@ -1,0 +1,129 @@
+// Drives everything that communicates in one rank: bindings, broadcasts, deadlines, verdicts.
+#pragma once
+
+#include "bagua/Clock.h"
+#include "bagua/Group.h"
+#include "bagua/Trace.h"
+#include "bagua/Transport.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace bagua::rt {
+
+class Task;
+class Workers;
+
+/// One per rank. Whoever holds the *role* drives: a caller blocked in wait(), else the progress
+/// thread. All calls to the transport are made under the role, so it sees one thread at a time.
+/// Thread-safe. After the first error everything returns that error, and the group has been told.
+/// `group` and `transport` must outlive it.
+class Engine {
+public:
+  struct Options {
+    int threads = 0;               ///< For kernels; 0: BAGUA_THREADS, else cores / local ranks.
+    bool progressThread = true;    ///< Off: nothing moves but inside wait() and poll().
+    size_t traceEvents = SIZE_MAX; ///< SIZE_MAX: BAGUA_TRACE_EVENTS, else 65536. 0: no trace.
+    std::shared_ptr<const Clock> clock; ///< Null: the steady clock.
+  };
+  static StatusOr<std::unique_ptr<Engine>> create(Group &group, Transport &transport,
+                                                  std::shared_ptr<Doorbell> doorbell,
+                                                  const Options &options);
+  /// Programs that still run fail with kFailedPrecondition.
+  ~Engine();
+  Engine(const Engine &) = delete;
+  Engine &operator=(const Engine &) = delete;
+
+  /// Hands an idle task over. Tasks begin in the order of these calls. No allocation, no lock.
+  void post(Task &task);
+  /// True when `task` is done; false when `slice` has passed. Drives if nobody else does.
+  bool wait(Task &task, std::chrono::nanoseconds slice);
+  /// Makes a sleeping driver look again.
+  void ring() { doorbell_->ring(); }
+  /// Runs `function` while nobody drives.
+  Status exclusively(const std::function<Status()> &function);
+  /// One pass, unless somebody else drives. True if anything happened. For drivers of tests.
+  bool poll();
+
+  /// Fails everything with `reason`, here and (through the group's verdict) elsewhere. Any thread.
+  void abort(const Status &reason);
+  /// OK, or the first error.
+  Status status() const;
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+
+  Group &group() { return group_; }
+  Transport &transport() { return transport_; }
+  Trace &trace() { return trace_; }
+  Workers &workers() { return *workers_; }
+  const Clock &clock() const { return *clock_; }
+  /// A number for a binding, the same on all ranks if they bind in one order.
+  uint64_t nextBinding() { return nextBinding_.fetch_add(1, std::memory_order_relaxed); }
+  /// Room for one more running task. At bind.
+  void reserveTask();
+  void releaseTask();
+
+  /// Root's bytes to all ranks. Collective; blocks. Spans and bytes are counted apart from payload.
+  Status broadcast(std::byte *data, size_t bytes, int root);
+  uint64_t broadcastBytes() const { return broadcastBytes_.load(std::memory_order_relaxed); }
+
+private:
+  class Role;
+  Engine(Group &group, Transport &transport, std::shared_ptr<Doorbell> doorbell,
+         const Options &options);
+
+  bool pollHoldingRole();
+  bool takePosted();
+  void finish(Task &task, Status result);
+  void failHoldingRole(Status reason);
+  void condemnHoldingRole(const Status &reason);
+  void idle(uint32_t seen, std::chrono::nanoseconds timeoutMax);
+  void checkDeadlines();
+  void progressLoop();
+  void releaseRole(std::unique_lock<std::mutex> &lock);
+
+  Group &group_;
+  Transport &transport_;
+  std::shared_ptr<Doorbell> doorbell_;
+  std::shared_ptr<const Clock> clock_;
+  Trace trace_;
+  std::unique_ptr<Workers> workers_;
+
+  std::atomic<Task *> posted_{nullptr}; ///< Newest first.
+  std::atomic<uint64_t> nextBinding_{1};
+  std::atomic<uint64_t> broadcastBytes_{0};
+  std::mutex broadcastMutex_; ///< One broadcast at a time.
+  uint64_t broadcasts_ = 0;   ///< Guarded by broadcastMutex_.
+  bool broadcastOpen_ = false;
+  Channel *broadcastNext_ = nullptr, *broadcastPrevious_ = nullptr;
+
+  // Of whoever holds the role.
+  std::vector<Task *> running_; ///< In the order they began.
+  size_t taskRoom_ = 0;
+  int64_t nowNs_ = 0;
+  int64_t pausedNs_ = 0, deadlineCheckNs_ = 0;
+  bool phaseIsWaiting_ = false;
+
+  // The role. Callers announce themselves in callers_ before they ask, so that the progress thread
+  // gives way.
+  std::mutex roleMutex_;
+  std::condition_variable callersWake_, progressWake_;
+  bool roleTaken_ = false;      ///< Guarded by roleMutex_, as the next three.
+  bool progressParked_ = false; ///< It sleeps until told.
+  uint64_t callerTurns_ = 0;    ///< Times that a caller has taken the role.
+  bool stopping_ = false;
+  std::atomic<int> callers_{0};
+  std::atomic<bool> stop_{false};
+
+  std::atomic<bool> failed_{false}, abortRequested_{false};
+  mutable std::mutex statusMutex_;
+  Status status_, abortReason_; ///< Guarded by statusMutex_.
+
+  std::thread progress_;
+};
+
+} // namespace bagua::rt

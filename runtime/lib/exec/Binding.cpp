@@ -1,0 +1,315 @@
+// Agreement, plans and runs of one binding.
+#include "bagua/Binding.h"
+
+#include "ProgramRun.h"
+#include "Task.h"
+#include "bind/Plan.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "nlohmann/json.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+
+namespace bagua::rt {
+namespace {
+
+constexpr size_t kEvents = 3;
+
+class BindingImpl final : public Binding, public Task {
+public:
+  BindingImpl(Engine &engine, std::shared_ptr<const Schedule> schedule, const Bucket &bucket)
+      : engine_(engine), schedule_(std::move(schedule)), bucket_(bucket),
+        id_(engine.nextBinding()) {}
+  ~BindingImpl() override;
+
+  Status create(const Options &options);
+
+  Status start(fb::Event event, int64_t step) override;
+  Status openGate(fb::Gate gate) override;
+  StatusOr<bool> wait(std::chrono::nanoseconds slice) override;
+  Statistics statistics() const override;
+  uint64_t wireBytes(fb::Event event) const override {
+    const auto &run = runs_[static_cast<size_t>(event)];
+    return run ? run->plan().wireBytes : 0;
+  }
+
+protected:
+  Status begin(PollContext &context) override {
+    startNs_ = context.nowNs;
+    return current_->begin(context);
+  }
+  StatusOr<bool> advance(PollContext &context) override { return current_->advance(context); }
+  bool finished() const override { return current_->finished(); }
+  void cancel() override { current_->cancel(); }
+  void end(PollContext &context, const Status &result) override;
+  PeerWait peerWait() const override { return current_->peerWait(); }
+  bool waitsForPeer() const override { return current_->waitsForPeer(); }
+  std::string describe() const override {
+    return absl::StrCat("program ", current_->plan().program->name, ", bucket '", bucket_.name,
+                        "', step ", values_.step);
+  }
+
+private:
+  Status setParameters(const Options &options);
+  std::string agreement() const;
+  Status resolve(const Options &options);
+
+  Engine &engine_;
+  std::shared_ptr<const Schedule> schedule_;
+  const Bucket bucket_;
+  const uint64_t id_;
+  BindValues bindValues_;
+  StepValues values_;
+  std::array<std::unique_ptr<ProgramRun>, kEvents> runs_; ///< By event.
+  bool registered_ = false, opened_ = false;
+  ProgramRun *current_ = nullptr;
+  int64_t startNs_ = 0;
+  std::atomic<uint64_t> finishedRuns_{0}, bytesWire_{0}, busyNs_{0}, waitNs_{0};
+};
+
+BindingImpl::~BindingImpl() {
+  if (!registered_)
+    return;
+  Status ignored = engine_.exclusively([&] {
+    for (auto &run : runs_)
+      run.reset();
+    if (opened_)
+      engine_.transport().closeBinding(id_);
+    engine_.releaseTask();
+    return absl::OkStatus();
+  });
+  ignored.IgnoreError();
+}
+
+Status BindingImpl::setParameters(const Options &options) {
+  const auto &declared = schedule_->ir().parameters;
+  bindValues_.intParameters.assign(declared.size(), 0);
+  bindValues_.floatParameters.assign(declared.size(), 0.0);
+  for (size_t i = 0; i < declared.size(); ++i) {
+    bindValues_.intParameters[i] = declared[i]->default_int;
+    bindValues_.floatParameters[i] = declared[i]->default_float;
+  }
+  for (const Parameter &parameter : options.parameters) {
+    size_t i = 0;
+    while (i < declared.size() && declared[i]->name != parameter.name)
+      ++i;
+    if (i == declared.size())
+      return absl::InvalidArgumentError(absl::StrCat(
+          "schedule '", schedule_->ir().name, "' has no parameter '", parameter.name, "'; it has ",
+          declared.empty() ? "none"
+                           : absl::StrJoin(declared, ", ", [](std::string *out, const auto &known) {
+                               absl::StrAppend(out, known->name);
+                             })));
+    if (declared[i]->is_float && std::holds_alternative<double>(parameter.value))
+      bindValues_.floatParameters[i] = std::get<double>(parameter.value);
+    else if (declared[i]->is_float)
+      bindValues_.floatParameters[i] = static_cast<double>(std::get<int64_t>(parameter.value));
+    else if (std::holds_alternative<int64_t>(parameter.value))
+      bindValues_.intParameters[i] = std::get<int64_t>(parameter.value);
+    else
+      return absl::InvalidArgumentError(
+          absl::StrCat("parameter '", parameter.name, "' of schedule '", schedule_->ir().name,
+                       "' expects an integer, got ", std::get<double>(parameter.value)));
+  }
+  values_.intParameters = bindValues_.intParameters;
+  values_.floatParameters = bindValues_.floatParameters;
+  return absl::OkStatus();
+}
+
+/// What must be equal on all ranks, in the order in which differences are reported.
+std::string BindingImpl::agreement() const {
+  nlohmann::ordered_json parameters = nlohmann::ordered_json::object();
+  const auto &declared = schedule_->ir().parameters;
+  for (size_t i = 0; i < declared.size(); ++i) {
+    if (declared[i]->is_float)
+      parameters[declared[i]->name] = bindValues_.floatParameters[i];
+    else
+      parameters[declared[i]->name] = bindValues_.intParameters[i];
+  }
+  nlohmann::ordered_json json = {
+      {"schedule", {{"name", schedule_->ir().name}, {"digest", schedule_->digestHex()}}},
+      {"bucket",
+       {{"name", bucket_.name},
+        {"length", bucket_.length},
+        {"dtype", fb::EnumNameDType(bucket_.dtype)}}},
+      {"parameters", std::move(parameters)}};
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+/// Everything that can fail on this rank alone.
+Status BindingImpl::resolve(const Options &options) {
+  BAGUA_TRY(engine_.status());
+  const fb::ScheduleT &ir = schedule_->ir();
+  if (std::find(ir.dtypes.begin(), ir.dtypes.end(), bucket_.dtype) == ir.dtypes.end())
+    return absl::InvalidArgumentError(
+        absl::StrCat("schedule '", ir.name, "' accepts ",
+                     absl::StrJoin(ir.dtypes, ", ",
+                                   [](std::string *out, fb::DType dtype) {
+                                     absl::StrAppend(out, fb::EnumNameDType(dtype));
+                                   }),
+                     "; bucket '", bucket_.name, "' has ", fb::EnumNameDType(bucket_.dtype)));
+  Plan::Options planOptions{options.referenceKernels, options.memoryBytesMax};
+  std::array<std::unique_ptr<Plan>, kEvents> plans;
+  std::array<uint32_t, kEvents> channelBase{};
+  uint32_t channels = 0;
+  for (size_t event = 0; event < kEvents; ++event) {
+    const fb::ProgramT *program = schedule_->program(static_cast<fb::Event>(event));
+    if (program == nullptr)
+      continue;
+    BAGUA_ASSIGN(Plan plan, Plan::resolve(*schedule_, *program, bindValues_, bucket_,
+                                          engine_.trace(), planOptions));
+    plans[event] = std::make_unique<Plan>(std::move(plan));
+    channelBase[event] = channels;
+    channels += program->channels;
+  }
+  return engine_.exclusively([&]() -> Status {
+    BAGUA_TRY(engine_.status());
+    engine_.reserveTask();
+    registered_ = opened_ = true;
+    for (size_t event = 0; event < kEvents; ++event) {
+      if (!plans[event])
+        continue;
+      BAGUA_TRY(plans[event]->reserve(engine_.transport(), id_, channelBase[event]));
+      runs_[event] = std::make_unique<ProgramRun>(std::move(*plans[event]), engine_.workers());
+    }
+    return absl::OkStatus();
+  });
+}
+
+Status BindingImpl::create(const Options &options) {
+  Group &group = engine_.group();
+  group.setPhase(absl::StrCat("binding bucket '", bucket_.name, "'"));
+  bindValues_.world = group.world();
+  bindValues_.rank = group.rank();
+  const PeerInfo &self = group.peer(group.rank());
+  bindValues_.localRank = self.localRank;
+  bindValues_.localSize = group.localSize();
+  bindValues_.nodes = group.nodes();
+  bindValues_.length = bucket_.length;
+  bindValues_.dtype = bucket_.dtype;
+  // A bad parameter is this rank's affair, but the others must hear of it: it goes into the
+  // exchange.
+  Status local = setParameters(options);
+  if (group.world() > 1)
+    BAGUA_TRY(group.agree(absl::StrCat("bind/", id_), agreement()));
+  if (local.ok())
+    local = resolve(options);
+  if (group.world() == 1)
+    return local;
+  BAGUA_ASSIGN(std::vector<std::string> results,
+               group.allGather(absl::StrCat("bound/", id_),
+                               local.ok() ? std::string()
+                                          : absl::StrCat(static_cast<int>(local.code()), " ",
+                                                         local.message())));
+  BAGUA_TRY(local);
+  for (size_t rank = 0; rank < results.size(); ++rank) {
+    if (results[rank].empty())
+      continue;
+    size_t space = results[rank].find(' ');
+    int code = std::atoi(results[rank].substr(0, space).c_str());
+    return Status(static_cast<absl::StatusCode>(code),
+                  absl::StrCat("rank ", rank, " cannot bind: ", results[rank].substr(space + 1)));
+  }
+  group.setPhase(absl::StrCat("in user code, after binding bucket '", bucket_.name, "'"));
+  return absl::OkStatus();
+}
+
+Status BindingImpl::start(fb::Event event, int64_t step) {
+  ProgramRun *run = runs_[static_cast<size_t>(event)].get();
+  if (run == nullptr)
+    return engine_.failed() ? engine_.status() : absl::OkStatus();
+  if (engine_.failed()) {
+    Status status = engine_.status();
+    return Status(status.code(),
+                  absl::StrCat(status.message(), "; bucket '", bucket_.name, "', program ",
+                               run->plan().program->name, ", step ", step, " cannot start"));
+  }
+  if (state() != State::Idle)
+    return absl::FailedPreconditionError(
+        absl::StrCat("bucket '", bucket_.name, "': program ", run->plan().program->name,
+                     " of step ", step, " started before program ", current_->plan().program->name,
+                     " of step ", values_.step, " was waited for"));
+  values_.step = step;
+  current_ = run;
+  run->arm(values_);
+  engine_.post(*this);
+  return absl::OkStatus();
+}
+
+Status BindingImpl::openGate(fb::Gate gate) {
+  uint32_t bit = uint32_t{1} << static_cast<uint32_t>(gate);
+  if (state() == State::Idle) {
+    bool any = false;
+    for (const auto &run : runs_)
+      any = any || (run && run->plan().gatesUsed & bit);
+    return any ? absl::FailedPreconditionError(absl::StrCat("bucket '", bucket_.name, "': gate ",
+                                                            fb::EnumNameGate(gate),
+                                                            " opened while no program runs"))
+               : absl::OkStatus();
+  }
+  if ((current_->plan().gatesUsed & bit) == 0)
+    return absl::OkStatus();
+  if (!current_->openGate(gate))
+    return absl::FailedPreconditionError(absl::StrCat("bucket '", bucket_.name, "': gate ",
+                                                      fb::EnumNameGate(gate),
+                                                      " opened twice in step ", values_.step));
+  engine_.ring();
+  return absl::OkStatus();
+}
+
+StatusOr<bool> BindingImpl::wait(std::chrono::nanoseconds slice) {
+  if (state() == State::Idle) {
+    BAGUA_TRY(engine_.status());
+    return true;
+  }
+  int64_t begin = engine_.clock().nowNs();
+  bool done = engine_.wait(*this, slice);
+  waitNs_.fetch_add(static_cast<uint64_t>(engine_.clock().nowNs() - begin),
+                    std::memory_order_relaxed);
+  if (!done)
+    return false;
+  BAGUA_TRY(result());
+  rearm();
+  return true;
+}
+
+void BindingImpl::end(PollContext &context, const Status &result) {
+  if (!result.ok())
+    return;
+  finishedRuns_.fetch_add(1, std::memory_order_relaxed);
+  bytesWire_.fetch_add(current_->bytesSent(), std::memory_order_relaxed);
+  busyNs_.fetch_add(static_cast<uint64_t>(context.nowNs - startNs_), std::memory_order_relaxed);
+  context.trace.record({startNs_, context.nowNs, values_.step, current_->bytesSent(),
+                        current_->plan().spanName, -1, Trace::Track::Program});
+}
+
+Binding::Statistics BindingImpl::statistics() const {
+  Statistics statistics;
+  statistics.runs = finishedRuns_.load(std::memory_order_relaxed);
+  statistics.bytesRaw = statistics.runs * static_cast<uint64_t>(bucket_.length) *
+                        static_cast<uint64_t>(elementBytes(bucket_.dtype));
+  statistics.bytesWire = bytesWire_.load(std::memory_order_relaxed);
+  statistics.waitNs = waitNs_.load(std::memory_order_relaxed);
+  statistics.busyNs = busyNs_.load(std::memory_order_relaxed);
+  return statistics;
+}
+
+} // namespace
+
+StatusOr<std::unique_ptr<Binding>> Binding::create(Engine &engine,
+                                                   std::shared_ptr<const Schedule> schedule,
+                                                   const Bucket &bucket, const Options &options) {
+  if (schedule == nullptr)
+    return absl::InvalidArgumentError("bind expects a schedule");
+  if (bucket.length < 0 || bucket.length > (int64_t{1} << 52))
+    return absl::InvalidArgumentError(absl::StrCat(
+        "bucket '", bucket.name, "' expects a length in [0, 2^52], got ", bucket.length));
+  auto binding = std::make_unique<BindingImpl>(engine, std::move(schedule), bucket);
+  BAGUA_TRY(binding->create(options));
+  return std::unique_ptr<Binding>(std::move(binding));
+}
+
+} // namespace bagua::rt

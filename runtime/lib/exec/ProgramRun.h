@@ -1,0 +1,100 @@
+// Executes one plan: two in-order queues, event words, slots, transfers in flight.
+#pragma once
+
+#include "Task.h"
+#include "bind/Plan.h"
+
+#include "absl/strings/string_view.h"
+
+namespace bagua::rt {
+
+/// Everything is reserved by the constructor; a run allocates only when it fails. Not thread-safe
+/// but for openGate().
+class ProgramRun {
+public:
+  ProgramRun(Plan plan, Workers &workers);
+  ~ProgramRun();
+  ProgramRun(const ProgramRun &) = delete;
+  ProgramRun &operator=(const ProgramRun &) = delete;
+
+  /// By the thread that starts the program, before the driver sees it.
+  void arm(const StepValues &values) {
+    values_ = &values;
+    step_ = values.step;
+    gatesOpen_.store(0, std::memory_order_relaxed);
+  }
+  /// Computes the step's guards, peers and scalars. `values` of arm() must still be there.
+  Status begin(PollContext &context);
+  /// Issues and completes what it can, but at most about one kernel piece. True if anything
+  /// happened.
+  StatusOr<bool> advance(PollContext &context);
+  bool finished() const { return finished_; }
+  void cancel();
+
+  /// False if it was open already. Any thread.
+  bool openGate(fb::Gate gate) {
+    uint32_t bit = uint32_t{1} << static_cast<uint32_t>(gate);
+    return (gatesOpen_.fetch_or(bit, std::memory_order_acq_rel) & bit) == 0;
+  }
+
+  bool waitsForPeer() const { return !inFlight_.empty(); }
+  PeerWait peerWait() const;
+  const Plan &plan() const { return plan_; }
+  /// Payload given to send by the current or last run.
+  uint64_t bytesSent() const { return bytesSent_; }
+
+private:
+  struct Slot {
+    enum class State : uint8_t { Free, Receiving, Full } state = State::Free;
+    uint32_t transfer = 0; ///< The receive that holds it.
+  };
+  struct Queue {
+    uint32_t next = 0;      ///< Step.
+    uint32_t waitsLeft = 0; ///< Waits of that step are set up to here, see ready().
+    bool fresh = true;      ///< waitsLeft does not belong to `next` yet.
+  };
+  enum class Issue : uint8_t { Done, Blocked, Yield };
+
+  bool isSet(uint32_t event) const { return events_[event] == epoch_; }
+  void set(uint32_t event) {
+    if (event != kNone)
+      events_[event] = epoch_;
+  }
+  bool ready(Queue &queue, const Plan::Step &step);
+  StatusOr<bool> runQueue(fb::Queue which, PollContext &context, bool &yielded);
+  StatusOr<Issue> issue(const Plan::Step &step, PollContext &context);
+  StatusOr<Issue> issueTransfer(const Plan::Step &step, PollContext &context);
+  StatusOr<Issue> issueLaunch(const Plan::Step &step, PollContext &context);
+  Status release(const Plan::Step &step, PollContext &context);
+  bool complete(PollContext &context);
+  void finishTransfer(uint32_t transfer, PollContext &context);
+  Status slotError(uint32_t location, uint32_t slot, absl::string_view what) const;
+  Status stuck() const;
+  bool waitsForGate() const;
+
+  Plan plan_;
+  Workers &workers_;
+  Workers::Job *job_;
+  std::vector<uint32_t> events_; ///< Set if equal to epoch_.
+  uint32_t epoch_ = 0;
+  std::vector<Slot> slots_;
+  uint32_t slotsHeld_ = 0;
+  std::vector<SendOp> sends_; ///< By transfer, as the next three.
+  std::vector<RecvOp> recvs_;
+  std::vector<Channel *> ends_;
+  std::vector<int32_t> peers_;
+  std::vector<int64_t> issuedNs_;
+  std::vector<uint32_t> inFlight_;    ///< Transfers; room for all.
+  std::vector<uint32_t> gateSignals_; ///< Events of gates issued on the net queue and still shut.
+  Queue queues_[2];
+  const StepValues *values_ = nullptr;
+  int64_t step_ = 0;
+  std::atomic<uint32_t> gatesOpen_{0};
+  bool launching_ = false;
+  bool finished_ = false;
+  int64_t launchNs_ = 0;
+  uint64_t bytesSent_ = 0;
+  uint64_t budget_ = 0; ///< Kernel bytes left in this advance().
+};
+
+} // namespace bagua::rt
