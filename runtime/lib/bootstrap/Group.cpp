@@ -81,8 +81,8 @@ Status GroupBase::agree(std::string_view what, std::string_view json) {
 
 StatusOr<std::unique_ptr<Group>> Group::create(const Options &options) {
   if (options.localStore)
-    return createLocalGroup(options);
-  return absl::UnimplementedError("groups of processes");
+    return createLocalGroup(options, "threads of one process");
+  return createRemoteGroup(options);
 }
 
 } // namespace bagua::rt

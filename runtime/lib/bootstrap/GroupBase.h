@@ -53,7 +53,10 @@ private:
 };
 
 /// The group of Options::localStore.
-StatusOr<std::unique_ptr<Group>> createLocalGroup(const Group::Options &options);
+StatusOr<std::unique_ptr<Group>> createLocalGroup(const Group::Options &options,
+                                                  const std::string &source);
+/// The group of processes that the environment describes.
+StatusOr<std::unique_ptr<Group>> createRemoteGroup(const Group::Options &options);
 
 /// `chosen`, else the variable in milliseconds, else the default.
 StatusOr<std::chrono::milliseconds> timeoutOr(std::chrono::milliseconds chosen,

@@ -119,9 +119,10 @@ private:
 class LocalGroup final : public GroupBase {
 public:
   LocalGroup(std::shared_ptr<LocalStore> store, std::shared_ptr<Shared> shared, int rank, int world,
-             milliseconds bootstrapTimeout, milliseconds stepTimeout)
+             std::string source, milliseconds bootstrapTimeout, milliseconds stepTimeout)
       : store_(std::move(store)), view_(*store_, *this), shared_(std::move(shared)), rank_(rank),
-        world_(world), bootstrapTimeout_(bootstrapTimeout), stepTimeout_(stepTimeout) {}
+        world_(world), source_(std::move(source)), bootstrapTimeout_(bootstrapTimeout),
+        stepTimeout_(stepTimeout) {}
 
   ~LocalGroup() override {
     if (!left_)
@@ -277,8 +278,8 @@ private:
   GroupStore view_;
   std::shared_ptr<Shared> shared_;
   const int rank_, world_;
+  const std::string source_;
   const milliseconds bootstrapTimeout_, stepTimeout_;
-  const std::string source_ = "threads of one process";
   std::vector<PeerInfo> peers_;
   Phase phase_;
   std::atomic<bool> left_{false};
@@ -288,7 +289,8 @@ private:
 
 std::shared_ptr<Store> makeLocalStore() { return std::make_shared<LocalStore>(); }
 
-StatusOr<std::unique_ptr<Group>> createLocalGroup(const Group::Options &options) {
+StatusOr<std::unique_ptr<Group>> createLocalGroup(const Group::Options &options,
+                                                  const std::string &source) {
   auto store = std::dynamic_pointer_cast<LocalStore>(options.localStore);
   if (!store)
     return absl::InvalidArgumentError("a group of threads needs a store of makeLocalStore()");
@@ -302,7 +304,7 @@ StatusOr<std::unique_ptr<Group>> createLocalGroup(const Group::Options &options)
   BAGUA_ASSIGN(std::shared_ptr<Shared> shared, store->generation(options.world));
   PeerInfo info;
   info.rank = options.rank;
-  info.localRank = options.rank;
+  info.localRank = options.localRank >= 0 ? options.localRank : options.rank;
   info.host = hostName();
   info.pid = ::getpid();
   info.hostKey = hostKey();
@@ -311,7 +313,7 @@ StatusOr<std::unique_ptr<Group>> createLocalGroup(const Group::Options &options)
   limits.stepTimeout = std::chrono::duration<double>(step).count();
   limits.bootstrapTimeout = std::chrono::duration<double>(bootstrap).count();
   auto group = std::make_unique<LocalGroup>(std::move(store), std::move(shared), options.rank,
-                                            options.world, bootstrap, step);
+                                            options.world, source, bootstrap, step);
   BAGUA_TRY(group->join(info, limits));
   return std::unique_ptr<Group>(std::move(group));
 }

@@ -355,7 +355,8 @@ void Session::tickGathers(double seconds, std::vector<std::string> &warnings) {
         if (texts.size() == kDescribedMax)
           break;
       }
-      condemn(absl::AbortedError(cat("ranks wait in different exchanges: ", joinWith(texts, ", "))));
+      condemn(
+          absl::AbortedError(cat("ranks wait in different exchanges: ", joinWith(texts, ", "))));
       return;
     }
   }

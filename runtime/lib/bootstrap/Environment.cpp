@@ -1,0 +1,296 @@
+// Finds this rank's place in the group: a pure function of the environment and the caller's wishes.
+#include "Net.h"
+#include "Text.h"
+#include "bagua/Bootstrap.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <xxhash.h>
+
+extern char **environ;
+
+namespace bagua::rt {
+namespace {
+
+/// Below Linux's ephemeral ports, so that no outgoing connection sits on it.
+constexpr uint16_t kDerivedPortMin = 10240, kDerivedPortEnd = 32768;
+
+const std::string *find(const Environment &environment, const char *name) {
+  auto found = environment.find(name);
+  return found == environment.end() || found->second.empty() ? nullptr : &found->second;
+}
+
+std::string valueOr(const Environment &environment, const char *name, const char *otherwise = "") {
+  const std::string *value = find(environment, name);
+  return value ? *value : otherwise;
+}
+
+/// A launcher and its variables. The rows stand in order of precedence.
+struct Source {
+  const char *name;
+  const char *rank, *world, *localRank, *localSize; ///< nullptr: it has no such variable.
+  /// Beside rank and world: whether this really is a launched rank.
+  bool (*applies)(const Environment &environment);
+  std::string (*job)(const Environment &environment);
+  /// Host of rank 0, or empty.
+  std::string (*host)(const Environment &environment);
+};
+
+bool always(const Environment &) { return true; }
+std::string masterHost(const Environment &environment) {
+  return valueOr(environment, "MASTER_ADDR");
+}
+
+std::string baguaJob(const Environment &environment) { return valueOr(environment, "BAGUA_JOB"); }
+
+std::string torchrunJob(const Environment &environment) {
+  return cat("torchrun ", valueOr(environment, "TORCHELASTIC_RUN_ID", "none"), " restart ",
+             valueOr(environment, "TORCHELASTIC_RESTART_COUNT", "0"), " ",
+             valueOr(environment, "MASTER_ADDR"), ":", valueOr(environment, "MASTER_PORT"));
+}
+
+std::string openMpiJob(const Environment &environment) {
+  const std::string *space = find(environment, "PMIX_NAMESPACE");
+  return cat("mpirun ", space ? *space : valueOr(environment, "OMPI_MCA_ess_base_jobid"));
+}
+
+std::string pmiJob(const Environment &environment) {
+  return cat("mpiexec ", valueOr(environment, "PMI_JOBID"), valueOr(environment, "PMI_ID"), " ",
+             valueOr(environment, "HYDI_CONTROL_FD"));
+}
+
+std::string slurmJob(const Environment &environment) {
+  return cat("slurm ", valueOr(environment, "SLURM_JOB_ID"), ".",
+             valueOr(environment, "SLURM_STEP_ID"), " restart ",
+             valueOr(environment, "SLURM_RESTART_COUNT", "0"));
+}
+
+/// A batch script or an salloc shell has most of Slurm's variables without being a rank.
+bool inSlurmStep(const Environment &environment) {
+  const std::string *step = find(environment, "SLURM_STEP_ID");
+  if (!step || !parseInteger(*step))
+    return false;
+  std::optional<int64_t> tasks = parseInteger(
+      valueOr(environment, "SLURM_STEP_NUM_TASKS", valueOr(environment, "SLURM_NTASKS").c_str()));
+  return tasks && *tasks > 1;
+}
+
+/// "gpu[003-010,12],login1" begins with gpu003.
+std::string firstHost(const std::string &list) {
+  size_t end = list.find_first_of("[,");
+  if (end == std::string::npos || list[end] == ',')
+    return list.substr(0, end);
+  size_t numberEnd = list.find_first_of("-,]", end + 1);
+  size_t close = list.find(']', end + 1);
+  if (numberEnd == std::string::npos || close == std::string::npos)
+    return "";
+  size_t suffixEnd = list.find_first_of("[,", close + 1);
+  return list.substr(0, end) + list.substr(end + 1, numberEnd - end - 1) +
+         list.substr(close + 1, suffixEnd == std::string::npos ? suffixEnd : suffixEnd - close - 1);
+}
+
+std::string slurmHost(const Environment &environment) {
+  if (const std::string *master = find(environment, "MASTER_ADDR"))
+    return *master;
+  const std::string *list = find(environment, "SLURM_STEP_NODELIST");
+  return firstHost(list ? *list : valueOr(environment, "SLURM_JOB_NODELIST"));
+}
+
+constexpr Source kSources[] = {
+    {"bagua-run's environment", "BAGUA_RANK", "BAGUA_WORLD", "BAGUA_LOCAL_RANK", "BAGUA_LOCAL_SIZE",
+     always, baguaJob, [](const Environment &) { return std::string(); }},
+    {"torchrun's environment", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", always,
+     torchrunJob, masterHost},
+    {"Open MPI's environment", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", always, openMpiJob, masterHost},
+    {"MVAPICH's environment", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE",
+     "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE", always, pmiJob, masterHost},
+    {"PMI's environment", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", always,
+     pmiJob, masterHost},
+    {"Slurm's environment", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr,
+     inSlurmStep, slurmJob, slurmHost},
+};
+
+struct Place {
+  int rank = -1, world = -1, localRank = -1, localSize = -1;
+};
+
+Status checkPlace(const Place &place, const std::string &source) {
+  auto refuse = [&](const std::string &what) {
+    return absl::InvalidArgumentError(cat(source, " contradicts itself: ", what));
+  };
+  if (place.world < 1)
+    return refuse(cat("a world of ", place.world));
+  if (place.rank < 0 || place.rank >= place.world)
+    return refuse(cat("rank ", place.rank, " in a world of ", place.world));
+  if (place.localSize == 0 || place.localSize > place.world)
+    return refuse(cat("local size ", place.localSize, " in a world of ", place.world));
+  if (place.localRank >= (place.localSize > 0 ? place.localSize : place.world))
+    return refuse(cat("local rank ", place.localRank, " with local size ",
+                      place.localSize > 0 ? place.localSize : place.world));
+  return absl::OkStatus();
+}
+
+/// Nothing if the source is absent.
+StatusOr<std::optional<Place>> readPlace(const Source &source, const Environment &environment) {
+  if (!source.applies(environment))
+    return std::optional<Place>();
+  bool slurm = std::strcmp(source.rank, "SLURM_PROCID") == 0;
+  const char *worldName = slurm && !find(environment, source.world) ? "SLURM_NTASKS" : source.world;
+  const std::string *rank = find(environment, source.rank), *world = find(environment, worldName);
+  if (!rank && !world)
+    return std::optional<Place>();
+  if (!rank || !world)
+    return absl::InvalidArgumentError(cat(source.name,
+                                          " contradicts itself: ", rank ? source.rank : worldName,
+                                          " is set, ", rank ? worldName : source.rank, " is not"));
+  Place place;
+  auto read = [&](const char *name, int &target) -> Status {
+    const std::string *text = name ? find(environment, name) : nullptr;
+    if (!text)
+      return absl::OkStatus();
+    std::optional<int64_t> value = parseInteger(*text);
+    if (!value || *value < 0 || *value > (1 << 20))
+      return absl::InvalidArgumentError(
+          cat(source.name, ": ", name, " expects a small number, got '", *text, "'"));
+    target = static_cast<int>(*value);
+    return absl::OkStatus();
+  };
+  BAGUA_TRY(read(source.rank, place.rank));
+  BAGUA_TRY(read(worldName, place.world));
+  BAGUA_TRY(read(source.localRank, place.localRank));
+  BAGUA_TRY(read(source.localSize, place.localSize));
+  BAGUA_TRY(checkPlace(place, source.name));
+  return std::optional<Place>(place);
+}
+
+uint16_t derivedPort(const std::string &job, const Environment &environment) {
+  uint16_t port = static_cast<uint16_t>(kDerivedPortMin + XXH3_64bits(job.data(), job.size()) %
+                                                              (kDerivedPortEnd - kDerivedPortMin));
+  // Never the launcher's own.
+  if (valueOr(environment, "MASTER_PORT") == std::to_string(port))
+    port = port + 1 < kDerivedPortEnd ? port + 1 : kDerivedPortMin;
+  return port;
+}
+
+/// Where the store is, once rank and world are known.
+Status findStore(Launch &launch, const LaunchRequest &request, const Environment &environment,
+                 const Source *source) {
+  std::string variable = valueOr(environment, "BAGUA_STORE");
+  std::string host = valueOr(environment, "BAGUA_STORE_HOST", "rank0");
+  if (host != "rank0" && host != "launcher")
+    return absl::InvalidArgumentError(
+        cat("BAGUA_STORE_HOST expects 'rank0' or 'launcher', got '", host, "'"));
+  if (!request.store.empty() || !variable.empty()) {
+    launch.store = request.store.empty() ? variable : request.store;
+    // Another address than the launcher's is the caller's own business.
+    launch.hostsStore = host == "rank0" || launch.store != variable;
+    return net::parseHostPort(launch.store, request.store.empty() ? "BAGUA_STORE" : "option store")
+        .status();
+  }
+  if (launch.world == 1)
+    return absl::OkStatus();
+  if (!source || source->job == baguaJob)
+    return absl::InvalidArgumentError(
+        cat(launch.source, ": a world of ", launch.world,
+            " needs the store's address: pass store or set BAGUA_STORE=host:port of rank 0"));
+  std::string address = source->host(environment);
+  if (address.empty() && launch.localSize == launch.world)
+    address = "127.0.0.1";
+  if (address.empty())
+    return absl::InvalidArgumentError(
+        cat(launch.source, " does not tell where rank 0 runs: set BAGUA_STORE=host:port "
+                           "(or MASTER_ADDR) on every rank"));
+  launch.store = net::HostPort{address, derivedPort(launch.job, environment)}.text();
+  return absl::OkStatus();
+}
+
+} // namespace
+
+Environment processEnvironment() {
+  Environment environment;
+  for (char **entry = environ; entry && *entry; ++entry)
+    if (const char *equals = std::strchr(*entry, '='))
+      environment.emplace(std::string(*entry, static_cast<size_t>(equals - *entry)), equals + 1);
+  return environment;
+}
+
+StatusOr<Launch> resolveLaunch(const LaunchRequest &request, const Environment &environment) {
+  Launch launch;
+  Place place;
+  const Source *chosen = nullptr;
+  if (request.rank >= 0 || request.world >= 0) {
+    if (request.rank < 0 || request.world < 0)
+      return absl::InvalidArgumentError(
+          cat("explicit arguments give ",
+              request.rank >= 0 ? "a rank but no world" : "a world but no rank"));
+    place = {request.rank, request.world, request.localRank, request.localSize};
+    launch.source = "explicit arguments";
+    BAGUA_TRY(checkPlace(place, launch.source));
+    launch.job = baguaJob(environment);
+  } else {
+    for (const Source &source : kSources) {
+      BAGUA_ASSIGN(std::optional<Place> found, readPlace(source, environment));
+      if (!found)
+        continue;
+      chosen = &source;
+      place = *found;
+      launch.source = source.name;
+      launch.job = source.job(environment);
+      break;
+    }
+    if (!chosen) {
+      place.rank = 0;
+      place.world = 1;
+      launch.source = "no launcher: alone";
+    }
+    if (request.localRank >= 0)
+      place.localRank = request.localRank;
+    if (request.localSize >= 0)
+      place.localSize = request.localSize;
+    BAGUA_TRY(checkPlace(place, launch.source));
+  }
+  launch.rank = place.rank;
+  launch.world = place.world;
+  launch.localRank = place.localRank;
+  launch.localSize = place.localSize;
+  // Sources further out, and for explicit arguments every source. Silent where they say the same.
+  for (const Source &source : kSources) {
+    if (chosen && &source <= chosen)
+      continue;
+    StatusOr<std::optional<Place>> other = readPlace(source, environment);
+    if (!other.ok() || !*other || (*other)->world == 1)
+      continue;
+    if ((*other)->rank != place.rank || (*other)->world != place.world)
+      launch.notes.push_back(cat(source.name, " (rank ", (*other)->rank, " of ", (*other)->world,
+                                 ") is ignored: rank ", place.rank, " of ", place.world,
+                                 " comes from ", launch.source));
+  }
+  BAGUA_TRY(findStore(launch, request, environment, chosen));
+  return launch;
+}
+
+namespace {
+
+constexpr EnvironmentVariable kVariables[] = {
+    {"BAGUA_RANK", "unset", "this process's rank; set by bagua-run"},
+    {"BAGUA_WORLD", "unset", "number of ranks; set by bagua-run"},
+    {"BAGUA_LOCAL_RANK", "unset", "rank among the ranks of this host; set by bagua-run"},
+    {"BAGUA_LOCAL_SIZE", "unset", "number of ranks on this host; set by bagua-run"},
+    {"BAGUA_STORE", "unset", "host:port of the group's store; else derived from the launcher"},
+    {"BAGUA_STORE_HOST", "rank0", "who listens at BAGUA_STORE: rank0 or launcher"},
+    {"BAGUA_JOB", "unset",
+     "name that keeps jobs apart which meet at one address; set by bagua-run"},
+    {"BAGUA_BOOTSTRAP_TIMEOUT_MS", "300000", "longest wait for all ranks to join, in milliseconds"},
+    {"BAGUA_STEP_TIMEOUT_MS", "300000", "longest wait for one peer, in milliseconds"},
+    {"BAGUA_LOG", "warn", "log level, or levels by part: transport:debug,bootstrap:info"},
+    {"BAGUA_TRACE_FILE", "unset", "where each rank writes its Chrome trace at shutdown"},
+    {"BAGUA_TRANSPORT", "auto", "transport between ranks: auto, window, ucx"},
+    {"BAGUA_KERNELS_TARGET", "best", "Highway target of the kernels, for tests"},
+};
+
+} // namespace
+
+std::span<const EnvironmentVariable> environmentVariables() { return kVariables; }
+
+} // namespace bagua::rt
