@@ -1,0 +1,165 @@
+// Uniformity, and the life of messages, of chunk programs.
+#include "bagua/compiler/ChunkMessages.h"
+
+using namespace mlir;
+using namespace bagua::ir::chunk;
+
+namespace bagua::compiler {
+
+std::pair<Operation *, Operation *> ancestorsInCommonBlock(Operation *first, Operation *second) {
+  for (Operation *op = first; op; op = op->getParentOp())
+    if (Block *block = op->getBlock())
+      if (Operation *other = block->findAncestorOpInBlock(*second))
+        return {op, other};
+  return {nullptr, nullptr};
+}
+
+SmallVector<ChunkAccess> ChunkMessages::accesses(Value operand) {
+  auto one = [](Value range) {
+    if (auto view = range.getDefiningOp<ViewOp>())
+      return ChunkAccess{view.getSlots(), view.getIndex(), range, nullptr, nullptr};
+    auto op = range.getDefiningOp<RangeOp>();
+    return ChunkAccess{op.getBuffer(), op.getPart(), range, nullptr, nullptr};
+  };
+  auto gather = operand.getDefiningOp<GatherOp>();
+  if (!gather)
+    return {one(operand)};
+  SmallVector<ChunkAccess> list;
+  YieldOp yield = gather.getYield();
+  for (auto [i, range] : llvm::enumerate(yield.getRanges())) {
+    ChunkAccess access = one(range);
+    access.gather = gather;
+    if (!yield.getConditions().empty())
+      access.condition = yield.getConditions()[i];
+    list.push_back(access);
+  }
+  return list;
+}
+
+ChunkMessages::Facts ChunkMessages::facts(Value value) {
+  if (auto known = facts_.find(value); known != facts_.end())
+    return known->second;
+  Facts result;
+  if (auto argument = dyn_cast<BlockArgument>(value)) {
+    Operation *owner = argument.getOwner()->getParentOp();
+    if (isa<ForallOp>(owner)) {
+      result.rank = true;
+    } else { // chunk.for, chunk.gather: their bounds are their operands.
+      result.variable = true;
+      for (Value bound : owner->getOperands())
+        result.rank |= facts(bound).rank;
+    }
+  } else {
+    result.rank = isa<RankOp>(value.getDefiningOp());
+    for (Value operand : value.getDefiningOp()->getOperands()) {
+      Facts of = facts(operand);
+      result.rank |= of.rank;
+      result.variable |= of.variable;
+    }
+  }
+  return facts_[value] = result;
+}
+
+LogicalResult ChunkMessages::checkUniform(MoveOp move) {
+  auto refuse = [&](Operation *op, StringRef what) {
+    InFlightDiagnostic error = op->emitOpError("expects ")
+                               << what << " that is the same on all ranks, got one that depends on "
+                               << "the rank";
+    if (op != move.getOperation())
+      error.attachNote(move.getLoc()) << "a move is executed under it";
+    return error;
+  };
+  if (dependsOnRank(move.getArgument())) // move_C3
+    return refuse(move, "an argument of the peer map");
+  for (Operation *op = move->getParentOp(); op; op = op->getParentOp()) {
+    if (auto loop = dyn_cast<ForOp>(op)) // for_C2
+      if (dependsOnRank(loop.getLower()) || dependsOnRank(loop.getUpper()))
+        return refuse(loop, "a bound");
+    if (auto branch = dyn_cast<IfOp>(op)) // if_C2
+      if (dependsOnRank(branch.getCondition()))
+        return refuse(branch, "a condition");
+  }
+  return success();
+}
+
+LogicalResult ChunkMessages::checkPool(Value slots, Pool &pool) {
+  if (pool.moves.empty()) // slots_C3
+    return pool.readers.front().emitOpError(
+        "expects a pool into which something moves, got one without messages");
+  SmallVector<Operation *> users(pool.moves.begin(), pool.moves.end());
+  users.append(pool.readers.begin(), pool.readers.end());
+  pool.scope = users.front()->getBlock();
+  auto holdsAll = [&](Block *block) {
+    return llvm::all_of(users, [&](Operation *op) { return block->findAncestorOpInBlock(*op); });
+  };
+  while (!holdsAll(pool.scope))
+    pool.scope = pool.scope->getParentOp()->getBlock();
+  for (Operation *op : users) {
+    Operation *unit = pool.scope->findAncestorOpInBlock(*op);
+    if (!pool.last || pool.last->isBeforeInBlock(unit))
+      pool.last = unit;
+  }
+
+  for (MoveOp move : pool.moves)
+    for (LaunchOp reader : pool.readers) {
+      auto [moves, reads] = ancestorsInCommonBlock(move, reader);
+      for (Operation *op = moves->getParentOp(); op != pool.scope->getParentOp();
+           op = op->getParentOp())
+        if (isa<ForOp>(op)) { // slots_C2
+          InFlightDiagnostic error = op->emitOpError("expects a pool of its own for what moves and "
+                                                     "is read in each iteration, got one that is "
+                                                     "used outside too");
+          error.attachNote(slots.getLoc()) << "the pool";
+          return error;
+        }
+      if (moves != reads && reads->isBeforeInBlock(moves)) { // slots_C1
+        InFlightDiagnostic error = move.emitOpError(
+            "expects a pool that has not been read, got one that an earlier launch "
+            "reads: its messages would never end");
+        error.attachNote(reader.getLoc()) << "read here";
+        return error;
+      }
+    }
+  return success();
+}
+
+FailureOr<ChunkMessages> ChunkMessages::analyze(ProgramOp program) {
+  ChunkMessages result;
+  program.walk([&](SlotsOp slots) { result.pools_[slots.getResult()]; });
+  WalkResult walked = program.walk<WalkOrder::PreOrder>([&](Operation *op) -> WalkResult {
+    if (auto move = dyn_cast<MoveOp>(op)) {
+      if (!move.getSource().getDefiningOp<RangeOp>()) // move_C2
+        return move.emitOpError(
+            "expects a range of a buffer, got a view of a received message: copy "
+            "it to a buffer first");
+      if (failed(result.checkUniform(move)))
+        return failure();
+      result.pools_[move.getSlots()].moves.push_back(move);
+    }
+    auto launch = dyn_cast<LaunchOp>(op);
+    if (!launch)
+      return success();
+    for (Value output : launch.getOutputs())
+      for (const ChunkAccess &access : accesses(output))
+        if (isa<SlotsType>(access.storage.getType())) // launch_C5
+          return launch.emitOpError("expects outputs in buffers, got a view of a received message");
+    for (Value input : launch.getInputs())
+      for (const ChunkAccess &access : accesses(input))
+        if (isa<SlotsType>(access.storage.getType())) {
+          auto &readers = result.pools_[access.storage].readers;
+          if (readers.empty() || readers.back() != launch)
+            readers.push_back(launch);
+        }
+    return success();
+  });
+  if (walked.wasInterrupted())
+    return failure();
+  result.pools_.remove_if(
+      [](auto &entry) { return entry.second.moves.empty() && entry.second.readers.empty(); });
+  for (auto &[slots, pool] : result.pools_)
+    if (failed(result.checkPool(slots, pool)))
+      return failure();
+  return result;
+}
+
+} // namespace bagua::compiler

@@ -1,0 +1,1159 @@
+// Turns what all ranks do in lockstep into what one rank does on its queues. SPEC.md, "From chunk
+// to sched", has the rules and the argument why the result neither races nor deadlocks.
+#include "bagua/compiler/ChunkMessages.h"
+#include "bagua/compiler/ChunkPasses.h"
+#include "bagua/dialect/Sched/Sched.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/Dominance.h"
+#include "mlir/IR/IRMapping.h"
+#include "mlir/IR/Matchers.h"
+#include "mlir/IR/PatternMatch.h"
+#include "mlir/Transforms/CSE.h"
+#include "mlir/Transforms/GreedyPatternRewriteDriver.h"
+
+using namespace mlir;
+namespace chunk = bagua::ir::chunk;
+namespace sched = bagua::ir::sched;
+
+namespace bagua::compiler {
+
+#define GEN_PASS_DEF_CHUNKTOSCHED
+#include "bagua/compiler/ChunkPasses.h.inc"
+
+namespace {
+
+/// What the event of a step says. A move has two: of its send and of its receive.
+enum class Happening : uint8_t { Done, Sent, Arrived };
+using EventKey = std::pair<Operation *, Happening>;
+
+using Variables = llvm::SmallDenseMap<Value, Value>;
+
+/// Where expressions are written, and what the variables in them stand for.
+struct Env {
+  OpBuilder builder;
+  Variables variables;  ///< chunk.for or chunk.gather variable -> value in the sched program.
+  Value rank = nullptr; ///< Null: this rank. Else …
+  chunk::MoveOp sender; ///< … whoever sends this rank a message by this move.
+  Variables memo;
+};
+
+/// sum(coefficient * term) + constant + unknownCoefficient * unknown; if `modular`, equal to the
+/// value it was read from only modulo the number of ranks.
+struct Linear {
+  /// A null value is the rank of the consumer. `ofProducer`: to be evaluated where the producer is.
+  struct Term {
+    Value value;
+    bool ofProducer;
+    bool operator==(const Term &other) const = default;
+  };
+  SmallVector<std::pair<Term, int64_t>> terms;
+  int64_t constant = 0, unknownCoefficient = 0;
+  bool modular = false, known = true;
+
+  void add(Term term, int64_t coefficient) {
+    for (auto &[present, sum] : terms)
+      if (present == term) {
+        sum += coefficient;
+        return;
+      }
+    terms.push_back({term, coefficient});
+  }
+  void dropZeroTerms() {
+    llvm::erase_if(terms, [](auto &entry) { return entry.second == 0; });
+  }
+  /// True if it is one term and nothing else.
+  bool isTerm() const { return terms.size() == 1 && terms[0].second == 1 && constant == 0; }
+  /// (a, b) if it is a - b, both evaluated where the consumer is.
+  std::optional<std::pair<Term, Term>> asDifference() const {
+    if (terms.size() != 2 || constant != 0 || terms[0].first.ofProducer ||
+        terms[1].first.ofProducer)
+      return std::nullopt;
+    if (terms[0].second == 1 && terms[1].second == -1)
+      return std::pair{terms[0].first, terms[1].first};
+    if (terms[0].second == -1 && terms[1].second == 1)
+      return std::pair{terms[1].first, terms[0].first};
+    return std::nullopt;
+  }
+};
+
+/// A step that must have happened before another one, where both touch the same bytes.
+struct Conflict {
+  EventKey producer;
+  Value producerKey; ///< Part or slot that the producer touches; null: any.
+  Operation *consumer;
+  const ChunkAccess *access; ///< What the consumer touches; null: everything.
+
+  /// Ranks in `producerKey` are those of the sender of this move; null: this rank.
+  chunk::MoveOp receivedBy() const {
+    return producer.second == Happening::Arrived ? cast<chunk::MoveOp>(producer.first)
+                                                 : chunk::MoveOp();
+  }
+};
+
+/// The producer's iterations that come before the consumer.
+struct IterationSet {
+  SmallVector<chunk::ForOp> free; ///< Every iteration of these, outermost first; but of …
+  chunk::ForOp carried;           ///< … this one, the first, only those before the consumer's own.
+  Operation *stop;                ///< Conditions outside of this op hold for both.
+};
+
+/// The iteration of `loop` in which the producer has the consumer's key: `value`, which is meant
+/// modulo the number of ranks if modular.
+struct Solution {
+  chunk::ForOp loop;
+  Linear value;
+};
+
+struct Waits {
+  SmallVector<Value> events;
+  SmallVector<std::tuple<EventKey, Value, Value, Operation *, Value, Operation *>> seen;
+};
+
+std::optional<int64_t> constantOf(Value value) {
+  IntegerAttr attribute;
+  if (matchPattern(value, m_Constant(&attribute)))
+    return attribute.getInt();
+  return std::nullopt;
+}
+
+bool isWorld(Value value) { return value.getDefiningOp<chunk::WorldOp>() != nullptr; }
+
+bool isRank(Value value) {
+  if (auto argument = dyn_cast<BlockArgument>(value))
+    return isa<chunk::ForallOp>(argument.getOwner()->getParentOp());
+  return value.getDefiningOp<chunk::RankOp>() != nullptr;
+}
+
+/// True if the conditions under which `access` is used say that `a` and `b` differ.
+bool differUnderConditions(Linear::Term a, Linear::Term b, Operation *op,
+                           const ChunkAccess &access) {
+  auto says = [&](Value condition, arith::CmpIPredicate predicate) {
+    auto compare = condition ? condition.getDefiningOp<arith::CmpIOp>() : arith::CmpIOp();
+    if (!compare || compare.getPredicate() != predicate)
+      return false;
+    auto is = [](Linear::Term term, Value value) {
+      return term.value ? term.value == value : isRank(value);
+    };
+    return (is(a, compare.getLhs()) && is(b, compare.getRhs())) ||
+           (is(a, compare.getRhs()) && is(b, compare.getLhs()));
+  };
+  if (a.ofProducer || b.ofProducer)
+    return false;
+  if (access.gather && says(access.condition, arith::CmpIPredicate::ne))
+    return true;
+  for (; op->getParentOp(); op = op->getParentOp())
+    if (auto branch = dyn_cast<chunk::IfOp>(op->getParentOp())) {
+      bool taken = op->getParentRegion() == &branch.getThen();
+      if (says(branch.getCondition(), taken ? arith::CmpIPredicate::ne : arith::CmpIPredicate::eq))
+        return true;
+    }
+  return false;
+}
+
+/// Bounds of the chunk.for or chunk.gather whose variable `value` is.
+std::optional<std::pair<Value, Value>> boundsOf(Value value) {
+  auto argument = dyn_cast<BlockArgument>(value);
+  Operation *owner = argument ? argument.getOwner()->getParentOp() : nullptr;
+  if (!owner || !isa<chunk::ForOp, chunk::GatherOp>(owner))
+    return std::nullopt;
+  return std::pair{owner->getOperand(0), owner->getOperand(1)};
+}
+
+bool isNonNegative(Value value) {
+  if (auto constant = constantOf(value))
+    return *constant >= 0;
+  if (auto bounds = boundsOf(value))
+    return isNonNegative(bounds->first);
+  if (isRank(value) || isWorld(value))
+    return true;
+  Operation *op = value.getDefiningOp();
+  return op && isa<arith::AddIOp, arith::MulIOp>(op) && isNonNegative(op->getOperand(0)) &&
+         isNonNegative(op->getOperand(1));
+}
+
+/// True if 0 <= `value` < world follows from its shape.
+bool isRankNumber(Value value) {
+  if (isRank(value) || constantOf(value) == 0)
+    return true;
+  if (auto bounds = boundsOf(value))
+    return isNonNegative(bounds->first) && isWorld(bounds->second);
+  auto remainder = value.getDefiningOp<arith::RemSIOp>();
+  return remainder && isWorld(remainder.getRhs()) && isNonNegative(remainder.getLhs());
+}
+
+/// True if 0 <= `value` <= world follows from its shape.
+bool isAtMostWorld(Value value) {
+  if (isRankNumber(value) || isWorld(value) || constantOf(value) == 1)
+    return true;
+  auto difference = value.getDefiningOp<arith::SubIOp>();
+  return difference && isWorld(difference.getLhs()) && constantOf(difference.getRhs()) == 1;
+}
+
+SmallVector<chunk::ForOp> loopsAround(Operation *op) { // Outermost first.
+  SmallVector<chunk::ForOp> loops;
+  for (Operation *parent = op->getParentOp(); parent; parent = parent->getParentOp())
+    if (auto loop = dyn_cast<chunk::ForOp>(parent))
+      loops.push_back(loop);
+  std::reverse(loops.begin(), loops.end());
+  return loops;
+}
+
+class ProgramLowering {
+public:
+  ProgramLowering(chunk::ProgramOp source, sched::ProgramOp target, ChunkMessages &messages)
+      : source_(source), messages_(messages), top_(target.getContext()),
+        body_(&target.getBody().front()), stepsRegion_(new Region) {
+    top_.setInsertionPointToStart(body_);
+    stepsRegion_->emplaceBlock();
+  }
+
+  LogicalResult run();
+  unsigned waitCount() const { return waitCount_; }
+
+private:
+  // Expressions.
+  Value evaluate(Value value, Env &env);
+  Value ownRank();
+  Value leaf(StringRef name);
+  template <typename Op> Value make(Env &env, Value a, Value b) {
+    return env.builder.createOrFold<Op>(location_, a, b);
+  }
+  Value compare(Env &env, arith::CmpIPredicate predicate, Value a, Value b) {
+    return env.builder.createOrFold<arith::CmpIOp>(location_, predicate, a, b);
+  }
+  Value constant(int64_t value);
+  Value negate(Env &env, Value condition) {
+    Value yes = arith::ConstantIntOp::create(env.builder, location_, 1, 1);
+    return make<arith::XOrIOp>(env, condition, yes);
+  }
+  Value world() { return leaf("world"); }
+  Value moduloWorld(Env &env, Value value);
+  Value rotate(Env &env, chunk::MoveOp move, bool inverse);
+  Env at(const OpBuilder &builder, const Variables &variables) {
+    return {builder, variables, nullptr, chunk::MoveOp(), Variables()};
+  }
+  Env topEnv() { return at(top_, Variables()); }
+
+  // Storage.
+  LogicalResult declareStorage();
+
+  // Steps.
+  LogicalResult lowerBlock(Block &block, OpBuilder &builder, Variables &variables);
+  LogicalResult emitSend(chunk::MoveOp move, Env &env);
+  LogicalResult emitRecv(chunk::MoveOp move, Env &env);
+  LogicalResult emitLaunch(chunk::LaunchOp launch, Env &env);
+  LogicalResult emitRelease(chunk::MoveOp move, Env &env);
+  /// Repeats the loops and conditions between `root` and `leaf` and calls `emit` inside.
+  LogicalResult emitUnder(Block *root, Operation *leaf, OpBuilder &builder,
+                          const Variables &variables,
+                          llvm::function_ref<LogicalResult(Env &)> emit);
+  Value lowerRanges(Value operand, Env &env);
+  Value lowerRange(Value range, Value when, Env &env);
+
+  // Events.
+  LogicalResult remember(EventKey key, sched::StepInterface step, Env &env);
+  FailureOr<Value> eventIndex(Operation *op, Env &env);
+  FailureOr<Value> eventsOf(EventKey key);
+  Value loopBase(chunk::ForOp loop);
+  Value loopTrips(chunk::ForOp loop);
+  LogicalResult waitFor(const Conflict &conflict, Env &env, Waits &waits);
+  LogicalResult waitForIterations(const Conflict &conflict, const IterationSet &iterations,
+                                  Env &env, Waits &waits);
+  std::optional<Solution> solve(const Conflict &conflict, const IterationSet &iterations);
+  Value materialize(const Solution &solution, Env &consumer, Env &producerKey);
+  LogicalResult checkReadBefore(chunk::MoveOp move, Operation *writer);
+  Linear linearize(Value value, chunk::MoveOp receivedBy, ArrayRef<chunk::ForOp> free,
+                   Value unknown, bool ofProducer, bool modularAllowed);
+  void linearizeInto(Linear &sum, int64_t scale, Value value, chunk::MoveOp receivedBy,
+                     ArrayRef<chunk::ForOp> free, Value unknown, bool ofProducer,
+                     bool modularAllowed);
+  bool dependsOn(Value value, ArrayRef<Value> variables);
+  void finishSignals();
+
+  chunk::ProgramOp source_;
+  ChunkMessages &messages_;
+  OpBuilder top_; ///< Declarations and what does not depend on variables.
+  Block *body_;
+  std::unique_ptr<Region> stepsRegion_; ///< Steps, until everything above them is known.
+  Location location_ = UnknownLoc::get(source_.getContext());
+
+  Variables topMemo_;
+  llvm::StringMap<Value> leaves_;
+  llvm::SmallDenseMap<int64_t, Value> constants_;
+  Variables storage_;
+  llvm::DenseMap<Operation *, unsigned> channels_;
+  unsigned waitCount_ = 0;
+  llvm::DenseMap<Operation *, unsigned> ordinals_; ///< Of launches and gates, for names.
+
+  SmallVector<chunk::MoveOp> moves_;
+  SmallVector<chunk::LaunchOp> launches_;
+  SmallVector<chunk::WaitOp> gates_;
+  struct Step {
+    sched::StepInterface op;
+    Value index;
+  };
+  llvm::DenseMap<EventKey, Step> steps_;
+  llvm::MapVector<EventKey, Value> events_;
+};
+
+// ---- Expressions -------------------------------------------------------------------------------
+
+Value ProgramLowering::leaf(StringRef name) {
+  Value &value = leaves_[name];
+  if (!value) {
+    OperationState state(source_.getLoc(), ("sched." + name).str());
+    state.addTypes(top_.getIndexType());
+    value = top_.create(state)->getResult(0);
+  }
+  return value;
+}
+
+Value ProgramLowering::ownRank() { return leaf("rank"); }
+
+Value ProgramLowering::constant(int64_t value) {
+  Value &known = constants_[value];
+  if (!known)
+    known = arith::ConstantIndexOp::create(top_, source_.getLoc(), value);
+  return known;
+}
+
+Value ProgramLowering::evaluate(Value value, Env &env) {
+  if (isRank(value))
+    return env.rank ? env.rank : ownRank();
+  if (isa<BlockArgument>(value))
+    return env.variables.lookup(value);
+  Operation *op = value.getDefiningOp();
+  if (isa<chunk::WorldOp>(op))
+    return leaf("world");
+  if (isa<chunk::LengthOp>(op))
+    return leaf("length");
+  if (isa<chunk::ElementBytesOp>(op))
+    return leaf("element_bytes");
+  if (isa<chunk::StepOp>(op))
+    return leaf("step");
+  if (auto number = constantOf(value); number && value.getType().isIndex())
+    return constant(*number);
+
+  // The sender's peer is this rank.
+  if (env.sender)
+    if (auto remainder = dyn_cast<arith::RemSIOp>(op); remainder && isWorld(remainder.getRhs()))
+      if (auto sum = remainder.getLhs().getDefiningOp<arith::AddIOp>()) {
+        Value a = sum.getLhs(), b = sum.getRhs();
+        if (isRank(b))
+          std::swap(a, b);
+        if (isRank(a) && b == env.sender.getArgument() && isNonNegative(b))
+          return ownRank();
+      }
+
+  // What is the same everywhere in the program is computed once, at its top.
+  bool everywhere =
+      !messages_.dependsOnVariable(value) && (!env.rank || !messages_.dependsOnRank(value));
+  Variables &memo = everywhere ? topMemo_ : env.memo;
+  if (Value known = memo.lookup(value))
+    return known;
+  Value result;
+  if (auto parameter = dyn_cast<chunk::ParameterOp>(op)) {
+    result = sched::ParameterOp::create(top_, op->getLoc(), value.getType(),
+                                        parameter.getParameterAttr());
+  } else {
+    IRMapping mapping;
+    for (Value operand : op->getOperands())
+      mapping.map(operand, evaluate(operand, env));
+    OpBuilder &builder = everywhere ? top_ : env.builder;
+    Operation *clone = builder.clone(*op, mapping);
+    SmallVector<Value> folded;
+    if (succeeded(builder.tryFold(clone, folded)) && !folded.empty()) {
+      result = folded[cast<OpResult>(value).getResultNumber()];
+      clone->erase();
+    } else {
+      result = clone->getResult(cast<OpResult>(value).getResultNumber());
+    }
+  }
+  // `memo` may have grown while operands were evaluated.
+  return (everywhere ? topMemo_ : env.memo)[value] = result;
+}
+
+/// `value` modulo the number of ranks, in [0, world), also where `value` is negative.
+Value ProgramLowering::moduloWorld(Env &env, Value value) {
+  Value remainder = make<arith::RemSIOp>(env, value, world());
+  Value positive = make<arith::AddIOp>(env, remainder, world());
+  return make<arith::RemSIOp>(env, positive, world());
+}
+
+/// The rank to which this one sends, or (inverse) from which it receives.
+Value ProgramLowering::rotate(Env &env, chunk::MoveOp move, bool inverse) {
+  Value argument = evaluate(move.getArgument(), env);
+  bool small = isAtMostWorld(move.getArgument());
+  Value rank = ownRank();
+  if (inverse) {
+    if (!small)
+      argument = moduloWorld(env, argument);
+    rank = make<arith::SubIOp>(env, make<arith::AddIOp>(env, rank, world()), argument);
+    return make<arith::RemSIOp>(env, rank, world());
+  }
+  Value sum = make<arith::AddIOp>(env, rank, argument);
+  return small || isNonNegative(move.getArgument()) ? make<arith::RemSIOp>(env, sum, world())
+                                                    : moduloWorld(env, sum);
+}
+
+// ---- Storage -----------------------------------------------------------------------------------
+
+LogicalResult ProgramLowering::declareStorage() {
+  Env env = topEnv();
+  unsigned scratchCount = 0, slotsCount = 0;
+  Value jobs[2];
+  for (Operation &op : source_.getBody().front()) {
+    if (auto job = dyn_cast<chunk::JobOp>(op)) {
+      Value &value = jobs[static_cast<uint32_t>(job.getRole())];
+      if (!value)
+        value = sched::JobOp::create(
+            top_, op.getLoc(), sched::BufferType::get(op.getContext()),
+            top_.getStringAttr(stringifyRole(job.getRole())),
+            sched::RoleAttr::get(op.getContext(), static_cast<sched::Role>(job.getRole())));
+      storage_[job] = value;
+    } else if (auto scratch = dyn_cast<chunk::ScratchOp>(op)) {
+      storage_[scratch] = sched::ScratchOp::create(
+          top_, op.getLoc(), sched::BufferType::get(op.getContext()),
+          top_.getStringAttr("scratch" + Twine(scratchCount++)), evaluate(scratch.getBytes(), env));
+    } else if (auto slots = dyn_cast<chunk::SlotsOp>(op)) {
+      storage_[slots] =
+          sched::SlotsOp::create(top_, op.getLoc(), sched::SlotsType::get(op.getContext()),
+                                 top_.getStringAttr("slots" + Twine(slotsCount++)),
+                                 evaluate(slots.getCount(), env), evaluate(slots.getBytes(), env));
+    }
+  }
+  return success();
+}
+
+// ---- Steps -------------------------------------------------------------------------------------
+
+LogicalResult ProgramLowering::run() {
+  source_.walk<WalkOrder::PreOrder>([&](Operation *op) {
+    if (auto move = dyn_cast<chunk::MoveOp>(op)) {
+      channels_[op] = moves_.size();
+      moves_.push_back(move);
+    } else if (auto launch = dyn_cast<chunk::LaunchOp>(op)) {
+      ordinals_[op] = launches_.size();
+      launches_.push_back(launch);
+    } else if (auto gate = dyn_cast<chunk::WaitOp>(op)) {
+      ordinals_[op] = gates_.size();
+      gates_.push_back(gate);
+    }
+  });
+  if (failed(declareStorage()))
+    return failure();
+
+  OpBuilder builder(source_.getContext());
+  builder.setInsertionPointToStart(&stepsRegion_->front());
+  Variables none;
+  // Receives that can never wait for a slot go first: nothing of this rank can then delay them.
+  for (chunk::MoveOp move : moves_)
+    if (loopsAround(messages_.pools().find(move.getSlots())->second.scope->getParentOp()).empty() &&
+        !isa<chunk::ForOp>(messages_.pools().find(move.getSlots())->second.scope->getParentOp()))
+      if (failed(emitUnder(&source_.getBody().front(), move, builder, none,
+                           [&](Env &env) { return emitRecv(move, env); })))
+        return failure();
+  if (failed(lowerBlock(source_.getBody().front(), builder, none)))
+    return failure();
+  finishSignals();
+
+  chunk::CostOp cost = *source_.getBody().front().getOps<chunk::CostOp>().begin();
+  Env env = topEnv();
+  Value rounds = evaluate(cost.getRounds(), env), bytes = evaluate(cost.getWireBytes(), env);
+  body_->getOperations().splice(body_->end(), stepsRegion_->front().getOperations());
+  top_.setInsertionPointToEnd(body_);
+  sched::CostOp::create(top_, cost.getLoc(), rounds, bytes);
+  return success();
+}
+
+LogicalResult ProgramLowering::lowerBlock(Block &block, OpBuilder &builder, Variables &variables) {
+  for (Operation &op : block) {
+    location_ = op.getLoc();
+    if (auto loop = dyn_cast<chunk::ForOp>(op)) {
+      Env env = at(builder, variables);
+      Value lower = evaluate(loop.getLower(), env), upper = evaluate(loop.getUpper(), env);
+      auto out = sched::ForOp::create(builder, op.getLoc(), lower, upper);
+      OpBuilder inner = OpBuilder::atBlockEnd(out.getBlock());
+      variables[loop.getVariable()] = out.getVariable();
+      if (failed(lowerBlock(loop.getBody().front(), inner, variables)))
+        return failure();
+      variables.erase(loop.getVariable());
+    } else if (auto branch = dyn_cast<chunk::IfOp>(op)) {
+      Env env = at(builder, variables);
+      bool withElse = !branch.getOtherwise().empty();
+      auto out =
+          sched::IfOp::create(builder, op.getLoc(), evaluate(branch.getCondition(), env), withElse);
+      OpBuilder inner = OpBuilder::atBlockEnd(out.getThenBlock());
+      if (failed(lowerBlock(branch.getThen().front(), inner, variables)))
+        return failure();
+      if (withElse) {
+        inner.setInsertionPointToEnd(out.getElseBlock());
+        if (failed(lowerBlock(branch.getOtherwise().front(), inner, variables)))
+          return failure();
+      }
+    } else if (auto forall = dyn_cast<chunk::ForallOp>(op)) {
+      if (failed(lowerBlock(forall.getBody().front(), builder, variables)))
+        return failure();
+    } else if (auto move = dyn_cast<chunk::MoveOp>(op)) {
+      Env env = at(builder, variables);
+      if (!steps_.contains({move, Happening::Arrived}) && failed(emitRecv(move, env)))
+        return failure();
+      if (failed(emitSend(move, env)))
+        return failure();
+    } else if (auto launch = dyn_cast<chunk::LaunchOp>(op)) {
+      Env env = at(builder, variables);
+      if (failed(emitLaunch(launch, env)))
+        return failure();
+    } else if (auto gate = dyn_cast<chunk::WaitOp>(op)) {
+      Env env = at(builder, variables);
+      auto step =
+          sched::WaitGateOp::create(builder, op.getLoc(), static_cast<sched::Gate>(gate.getGate()),
+                                    sched::Queue::Cpu, ValueRange(), Value(), Value(), Value());
+      if (failed(remember({gate, Happening::Done}, step, env)))
+        return failure();
+    }
+    for (auto &[slots, pool] : messages_.pools())
+      if (pool.scope == &block && pool.last == &op)
+        for (chunk::MoveOp move : pool.moves)
+          if (failed(emitUnder(&block, move, builder, variables,
+                               [&](Env &env) { return emitRelease(move, env); })))
+            return failure();
+  }
+  return success();
+}
+
+LogicalResult ProgramLowering::emitUnder(Block *root, Operation *leaf, OpBuilder &builder,
+                                         const Variables &variables,
+                                         llvm::function_ref<LogicalResult(Env &)> emit) {
+  SmallVector<Operation *> path; // Innermost first, `leaf` itself included.
+  for (Operation *op = leaf; op->getBlock() != root; op = op->getParentOp())
+    path.push_back(op);
+  path.push_back(root->findAncestorOpInBlock(*leaf));
+  location_ = leaf->getLoc();
+  Env env = at(builder, variables);
+  for (size_t i = path.size(); i-- > 1;) {
+    Block *next = path[i - 1]->getBlock();
+    if (auto loop = dyn_cast<chunk::ForOp>(path[i])) {
+      Value lower = evaluate(loop.getLower(), env), upper = evaluate(loop.getUpper(), env);
+      auto out = sched::ForOp::create(env.builder, loop.getLoc(), lower, upper);
+      env.builder.setInsertionPointToEnd(out.getBlock());
+      env.variables[loop.getVariable()] = out.getVariable();
+    } else if (auto branch = dyn_cast<chunk::IfOp>(path[i])) {
+      Value condition = evaluate(branch.getCondition(), env);
+      if (next->getParent() == &branch.getOtherwise()) {
+        condition = negate(env, condition);
+      }
+      auto out = sched::IfOp::create(env.builder, branch.getLoc(), condition);
+      env.builder.setInsertionPointToEnd(out.getThenBlock());
+    }
+  }
+  return emit(env);
+}
+
+LogicalResult ProgramLowering::emitRecv(chunk::MoveOp move, Env &env) {
+  location_ = move.getLoc();
+  Value peer = rotate(env, move, /*inverse=*/true);
+  Env sender = at(env.builder, env.variables);
+  sender.rank = peer;
+  sender.sender = move;
+  auto range = move.getSource().getDefiningOp<chunk::RangeOp>();
+  Value slot = evaluate(move.getSlot(), sender), bytes = evaluate(range.getBytes(), sender);
+  auto step =
+      sched::RecvOp::create(env.builder, location_, storage_.lookup(move.getSlots()), slot, bytes,
+                            peer, channels_.lookup(move), ValueRange(), Value(), Value(), Value());
+  return remember({move, Happening::Arrived}, step, env);
+}
+
+LogicalResult ProgramLowering::emitSend(chunk::MoveOp move, Env &env) {
+  location_ = move.getLoc();
+  auto range = move.getSource().getDefiningOp<chunk::RangeOp>();
+  ChunkAccess access = ChunkMessages::accesses(move.getSource()).front();
+  Waits waits;
+  for (chunk::LaunchOp launch : launches_) // What was written must have been written.
+    for (Value output : launch.getOutputs())
+      for (const ChunkAccess &written : ChunkMessages::accesses(output))
+        if (storage_.lookup(written.storage) == storage_.lookup(access.storage) &&
+            failed(waitFor(
+                {{launch, Happening::Done}, written.gather ? Value() : written.key, move, &access},
+                env, waits)))
+          return failure();
+  for (chunk::WaitOp gate : gates_)
+    if (failed(waitFor({{gate, Happening::Done}, nullptr, move, nullptr}, env, waits)))
+      return failure();
+  Value peer = rotate(env, move, /*inverse=*/false);
+  Value offset = evaluate(range.getOffset(), env), bytes = evaluate(range.getBytes(), env);
+  auto step = sched::SendOp::create(env.builder, location_, storage_.lookup(range.getBuffer()),
+                                    offset, bytes, peer, channels_.lookup(move), waits.events,
+                                    Value(), Value(), Value());
+  return remember({move, Happening::Sent}, step, env);
+}
+
+LogicalResult ProgramLowering::emitLaunch(chunk::LaunchOp launch, Env &env) {
+  location_ = launch.getLoc();
+  Waits waits;
+  for (Value input : launch.getInputs()) // What is read must have arrived.
+    for (const ChunkAccess &access : ChunkMessages::accesses(input))
+      if (auto pool = messages_.pools().find(access.storage); pool != messages_.pools().end())
+        for (chunk::MoveOp move : pool->second.moves)
+          if (failed(waitFor({{move, Happening::Arrived}, move.getSlot(), launch, &access}, env,
+                             waits)))
+            return failure();
+  for (Value output : launch.getOutputs()) // What is overwritten must have been sent.
+    for (const ChunkAccess &access : ChunkMessages::accesses(output))
+      for (chunk::MoveOp move : moves_) {
+        auto sent = move.getSource().getDefiningOp<chunk::RangeOp>();
+        if (storage_.lookup(sent.getBuffer()) == storage_.lookup(access.storage) &&
+            failed(waitFor({{move, Happening::Sent}, sent.getPart(), launch, &access}, env, waits)))
+          return failure();
+      }
+  SmallVector<Value> inputs, outputs, scalars;
+  for (Value input : launch.getInputs())
+    inputs.push_back(lowerRanges(input, env));
+  for (Value output : launch.getOutputs())
+    outputs.push_back(lowerRanges(output, env));
+  for (Value scalar : launch.getScalars())
+    scalars.push_back(evaluate(scalar, env));
+  Value count = evaluate(launch.getCount(), env);
+  auto step = sched::LaunchOp::create(
+      env.builder, location_, launch.getKernelAttr(),
+      launch.getConstants().value_or(env.builder.getDictionaryAttr({})), count, inputs, outputs,
+      scalars, waits.events, Value(), Value(), Value());
+  return remember({launch, Happening::Done}, step, env);
+}
+
+/// On the cpu queue, behind the last reader there; the event matters where no launch read the
+/// message.
+LogicalResult ProgramLowering::emitRelease(chunk::MoveOp move, Env &env) {
+  Value peer = rotate(env, move, /*inverse=*/true);
+  Env sender = at(env.builder, env.variables);
+  sender.rank = peer;
+  sender.sender = move;
+  Value slot = evaluate(move.getSlot(), sender);
+  FailureOr<Value> events = eventsOf({move, Happening::Arrived}), index = eventIndex(move, env);
+  if (failed(events) || failed(index))
+    return failure();
+  Value arrived = sched::EventOp::create(
+      env.builder, location_, sched::EventType::get(move.getContext()), *events, *index, Value());
+  sched::ReleaseOp::create(env.builder, location_, storage_.lookup(move.getSlots()), slot,
+                           sched::Queue::Cpu, ValueRange(arrived), Value(), Value(), Value());
+  return success();
+}
+
+Value ProgramLowering::lowerRange(Value range, Value when, Env &env) {
+  Type type = sched::RangeType::get(range.getContext());
+  if (auto view = range.getDefiningOp<chunk::ViewOp>()) {
+    Value slot = evaluate(view.getIndex(), env), offset = evaluate(view.getOffset(), env),
+          bytes = evaluate(view.getBytes(), env);
+    return sched::ViewOp::create(env.builder, location_, type, storage_.lookup(view.getSlots()),
+                                 slot, offset, bytes, when);
+  }
+  auto op = range.getDefiningOp<chunk::RangeOp>();
+  Value offset = evaluate(op.getOffset(), env), bytes = evaluate(op.getBytes(), env);
+  return sched::RangeOp::create(env.builder, location_, type, storage_.lookup(op.getBuffer()),
+                                offset, bytes, when);
+}
+
+Value ProgramLowering::lowerRanges(Value operand, Env &env) {
+  auto gather = operand.getDefiningOp<chunk::GatherOp>();
+  if (!gather)
+    return lowerRange(operand, nullptr, env);
+  Value lower = evaluate(gather.getLower(), env), upper = evaluate(gather.getUpper(), env);
+  auto out = sched::GatherOp::create(env.builder, location_,
+                                     sched::RangesType::get(operand.getContext()), lower, upper);
+  OpBuilder inner = OpBuilder::atBlockBegin(out.getBlock());
+  Env innerEnv = at(inner, env.variables);
+  innerEnv.variables[gather.getVariable()] = out.getVariable();
+  chunk::YieldOp yield = gather.getYield();
+  SmallVector<Value> ranges;
+  for (auto [i, range] : llvm::enumerate(yield.getRanges())) {
+    Value when =
+        yield.getConditions().empty() ? Value() : evaluate(yield.getConditions()[i], innerEnv);
+    ranges.push_back(lowerRange(range, when, innerEnv));
+  }
+  sched::YieldOp::create(innerEnv.builder, location_, ranges);
+  return out.getList();
+}
+
+// ---- Events ------------------------------------------------------------------------------------
+
+Value ProgramLowering::loopBase(chunk::ForOp loop) {
+  auto lower = constantOf(loop.getLower());
+  if (lower && (*lower == 0 || *lower == 1)) // A loop from 1 leaves event 0 unused.
+    return constant(0);
+  Env env = topEnv();
+  return evaluate(loop.getLower(), env);
+}
+
+Value ProgramLowering::loopTrips(chunk::ForOp loop) {
+  Env env = topEnv();
+  Value upper = evaluate(loop.getUpper(), env);
+  Value trips = make<arith::SubIOp>(env, upper, loopBase(loop));
+  return isNonNegative(loop.getUpper()) && trips == upper
+             ? upper
+             : make<arith::MaxSIOp>(env, trips, constant(0));
+}
+
+FailureOr<Value> ProgramLowering::eventIndex(Operation *op, Env &env) {
+  Value index;
+  for (chunk::ForOp loop : loopsAround(op)) {
+    if (messages_.dependsOnVariable(loop.getLower()) ||
+        messages_.dependsOnVariable(loop.getUpper())) // for_C3
+      return loop.emitOpError("expects bounds that do not depend on the variable of an outer loop, "
+                              "as each iteration has an event");
+    Value own = make<arith::SubIOp>(env, env.variables.lookup(loop.getVariable()), loopBase(loop));
+    index = index ? make<arith::AddIOp>(env, make<arith::MulIOp>(env, index, loopTrips(loop)), own)
+                  : own;
+  }
+  return index ? index : constant(0);
+}
+
+FailureOr<Value> ProgramLowering::eventsOf(EventKey key) {
+  Value &events = events_[key];
+  if (events)
+    return events;
+  Env env = topEnv();
+  Value count = constant(1);
+  for (chunk::ForOp loop : loopsAround(key.first))
+    count = make<arith::MulIOp>(env, count, loopTrips(loop));
+  Twine number = isa<chunk::MoveOp>(key.first) ? Twine(channels_.lookup(key.first))
+                                               : Twine(ordinals_.lookup(key.first));
+  StringRef what = key.second == Happening::Sent      ? "sent"
+                   : key.second == Happening::Arrived ? "arrived"
+                   : isa<chunk::WaitOp>(key.first)    ? "gate"
+                                                      : "done";
+  // Declared where its count is known; evaluating it has not touched `events_`.
+  events = sched::EventsOp::create(top_, key.first->getLoc(),
+                                   sched::EventsType::get(source_.getContext()),
+                                   top_.getStringAttr(what + number), count);
+  return events;
+}
+
+LogicalResult ProgramLowering::remember(EventKey key, sched::StepInterface step, Env &env) {
+  env.builder.setInsertionPoint(step);
+  FailureOr<Value> index = eventIndex(key.first, env);
+  env.builder.setInsertionPointAfter(step);
+  if (failed(index))
+    return failure();
+  steps_[key] = {step, *index};
+  return success();
+}
+
+void ProgramLowering::finishSignals() {
+  for (auto &[key, events] : events_) {
+    Step step = steps_.lookup(key);
+    auto assign = [&](auto op) {
+      op.getSignalMutable().assign(events);
+      op.getSignalIndexMutable().assign(step.index);
+    };
+    Operation *op = step.op;
+    if (auto send = dyn_cast<sched::SendOp>(op))
+      assign(send);
+    else if (auto recv = dyn_cast<sched::RecvOp>(op))
+      assign(recv);
+    else if (auto launch = dyn_cast<sched::LaunchOp>(op))
+      assign(launch);
+    else
+      assign(cast<sched::WaitGateOp>(op));
+  }
+}
+
+bool ProgramLowering::dependsOn(Value value, ArrayRef<Value> variables) {
+  if (!messages_.dependsOnVariable(value))
+    return false;
+  if (auto argument = dyn_cast<BlockArgument>(value)) {
+    if (llvm::is_contained(variables, value))
+      return true;
+    return llvm::any_of(argument.getOwner()->getParentOp()->getOperands(),
+                        [&](Value bound) { return dependsOn(bound, variables); });
+  }
+  return llvm::any_of(value.getDefiningOp()->getOperands(),
+                      [&](Value operand) { return dependsOn(operand, variables); });
+}
+
+Linear ProgramLowering::linearize(Value value, chunk::MoveOp receivedBy,
+                                  ArrayRef<chunk::ForOp> free, Value unknown, bool ofProducer,
+                                  bool modularAllowed) {
+  Linear sum;
+  linearizeInto(sum, 1, value, receivedBy, free, unknown, ofProducer, modularAllowed);
+  if (sum.modular)
+    llvm::erase_if(sum.terms,
+                   [](auto &entry) { return entry.first.value && isWorld(entry.first.value); });
+  return sum;
+}
+
+/// `receivedBy`: ranks in `value` are those of the sender of this move. `free`: loops whose
+/// variable means the producer's iteration, not the consumer's.
+void ProgramLowering::linearizeInto(Linear &sum, int64_t scale, Value value,
+                                    chunk::MoveOp receivedBy, ArrayRef<chunk::ForOp> free,
+                                    Value unknown, bool ofProducer, bool modularAllowed) {
+  auto recurse = [&](Value operand, int64_t factor) {
+    linearizeInto(sum, factor, operand, receivedBy, free, unknown, ofProducer, modularAllowed);
+  };
+  if (unknown && value == unknown) {
+    sum.unknownCoefficient += scale;
+    return;
+  }
+  if (isRank(value)) {
+    sum.add({Value(), false}, scale);
+    if (receivedBy) { // (rank - argument) mod world.
+      sum.modular = true;
+      if (!modularAllowed)
+        sum.known = false;
+      linearizeInto(sum, -scale, receivedBy.getArgument(), nullptr, free, unknown, ofProducer,
+                    modularAllowed);
+    }
+    return;
+  }
+  if (auto number = constantOf(value)) {
+    sum.constant += scale * *number;
+    return;
+  }
+  Operation *op = value.getDefiningOp();
+  if (op && isa<arith::AddIOp>(op)) {
+    recurse(op->getOperand(0), scale);
+    recurse(op->getOperand(1), scale);
+    return;
+  }
+  if (op && isa<arith::SubIOp>(op)) {
+    recurse(op->getOperand(0), scale);
+    recurse(op->getOperand(1), -scale);
+    return;
+  }
+  if (auto remainder = dyn_cast_or_null<arith::RemSIOp>(op);
+      remainder && modularAllowed && isWorld(remainder.getRhs())) {
+    sum.modular = true;
+    recurse(remainder.getLhs(), scale);
+    return;
+  }
+  if (unknown && (dependsOn(value, unknown) || (receivedBy && messages_.dependsOnRank(value) &&
+                                                dependsOn(receivedBy.getArgument(), unknown))))
+    sum.known = false;
+  SmallVector<Value> variables;
+  for (chunk::ForOp loop : free)
+    variables.push_back(loop.getVariable());
+  bool differs =
+      ofProducer && (dependsOn(value, variables) || (receivedBy && messages_.dependsOnRank(value)));
+  sum.add({value, differs}, scale);
+}
+
+/// A launch that overwrites what a move sends waits until it was read: the readers must come first.
+LogicalResult ProgramLowering::checkReadBefore(chunk::MoveOp move, Operation *writer) {
+  const ChunkMessages::Pool &pool = messages_.pools().find(move.getSlots())->second;
+  auto [last, own] = ancestorsInCommonBlock(pool.last, writer);
+  if (last != own && last->isBeforeInBlock(own))
+    return success();
+  // Around the pool's scope there may be a loop: messages of earlier iterations are gone.
+  auto [sends, writes] = ancestorsInCommonBlock(move, writer);
+  if ((sends == writes || writes->isBeforeInBlock(sends)) &&
+      pool.scope->findAncestorOpInBlock(*writer))
+    return success();
+  InFlightDiagnostic error = writer->emitOpError(
+      "expects that nobody reads any more what it overwrites, got bytes that an earlier move sends "
+      "and whose message is read later"); // launch_C6
+  error.attachNote(move.getLoc()) << "sent here";
+  error.attachNote(pool.last->getLoc()) << "read until here";
+  return error;
+}
+
+/// Adds the events of all steps of the producer that come before the consumer and may touch the
+/// same bytes.
+LogicalResult ProgramLowering::waitFor(const Conflict &conflict, Env &env, Waits &waits) {
+  Operation *producer = conflict.producer.first;
+  auto [first, second] = ancestorsInCommonBlock(producer, conflict.consumer);
+  SmallVector<chunk::ForOp> common = loopsAround(first), all = loopsAround(producer);
+  auto from = [&](size_t i) { return SmallVector<chunk::ForOp>(ArrayRef(all).drop_front(i)); };
+  if (first != second && first->isBeforeInBlock(second) &&
+      failed(waitForIterations(conflict, {from(common.size()), nullptr, first->getParentOp()}, env,
+                               waits)))
+    return failure();
+  for (size_t i = 0; i < common.size(); ++i) // Earlier iterations of the loops around both.
+    if (failed(waitForIterations(conflict, {from(i), common[i], common[i]}, env, waits)))
+      return failure();
+  return success();
+}
+
+std::optional<Solution> ProgramLowering::solve(const Conflict &conflict,
+                                               const IterationSet &iterations) {
+  for (chunk::ForOp loop : llvm::reverse(iterations.free)) {
+    Linear producer =
+        linearize(conflict.producerKey, conflict.receivedBy(), iterations.free, loop.getVariable(),
+                  /*ofProducer=*/true, /*modularAllowed=*/true);
+    if (!producer.known || std::abs(producer.unknownCoefficient) != 1)
+      continue;
+    auto lower = constantOf(loop.getLower());
+    if (producer.modular && !(lower && (*lower == 0 || *lower == 1) && isWorld(loop.getUpper())))
+      continue; // Several iterations might have one remainder.
+    Linear value = linearize(conflict.access->key, nullptr, {}, nullptr, /*ofProducer=*/false,
+                             producer.modular);
+    for (auto &[term, coefficient] : producer.terms)
+      value.add(term, -coefficient);
+    value.constant -= producer.constant;
+    value.modular = producer.modular;
+    for (auto &entry : value.terms)
+      entry.second *= producer.unknownCoefficient;
+    value.constant *= producer.unknownCoefficient;
+    value.dropZeroTerms();
+    return Solution{loop, value};
+  }
+  return std::nullopt;
+}
+
+/// Writes the solution's value: if modular, reduced to [0, world).
+Value ProgramLowering::materialize(const Solution &solution, Env &consumer, Env &producerKey) {
+  const Linear &sum = solution.value;
+  Value positive = constant(0), negative = constant(0);
+  int64_t worlds = 0;  // Added so that the sum is not negative.
+  bool bounded = true; // It cannot be.
+  for (auto &[term, coefficient] : sum.terms) {
+    Value value =
+        !term.value ? ownRank() : evaluate(term.value, term.ofProducer ? producerKey : consumer);
+    value = make<arith::MulIOp>(consumer, value, constant(std::abs(coefficient)));
+    Value &side = coefficient > 0 ? positive : negative;
+    side = make<arith::AddIOp>(consumer, side, value);
+    if (coefficient < 0) {
+      worlds -= coefficient;
+      bounded &= !term.value || isAtMostWorld(term.value);
+    } else {
+      bounded &= !term.value || isNonNegative(term.value) || isRankNumber(term.value);
+    }
+  }
+  if (sum.modular) {
+    worlds += std::max<int64_t>(0, -sum.constant);
+    Value addend = make<arith::MulIOp>(consumer, world(), constant(worlds));
+    positive = make<arith::AddIOp>(consumer, positive, addend);
+  }
+  positive = make<arith::AddIOp>(consumer, positive, constant(sum.constant));
+  Value value = make<arith::SubIOp>(consumer, positive, negative);
+  if (!sum.modular)
+    return value;
+  return bounded ? make<arith::RemSIOp>(consumer, value, world()) : moduloWorld(consumer, value);
+}
+
+LogicalResult ProgramLowering::waitForIterations(const Conflict &conflict,
+                                                 const IterationSet &iterations, Env &env,
+                                                 Waits &waits) {
+  // ---- Can they touch the same bytes, and in which iteration?
+  Operation *producer = conflict.producer.first;
+  Value consumerKey = conflict.access ? conflict.access->key : Value();
+  bool keyed = conflict.producerKey && consumerKey;
+  std::optional<Solution> solution;
+  if (keyed)
+    solution = solve(conflict, iterations);
+  if (solution && solution->value.modular && solution->value.terms.empty() &&
+      solution->value.constant == 0 && constantOf(solution->loop.getLower()) == 1)
+    return success(); // That would be iteration 0 of a loop from 1.
+  if (keyed && !solution) {
+    Linear first = linearize(conflict.producerKey, conflict.receivedBy(), iterations.free, nullptr,
+                             /*ofProducer=*/true, /*modularAllowed=*/false);
+    Linear second = linearize(consumerKey, nullptr, {}, nullptr, /*ofProducer=*/false,
+                              /*modularAllowed=*/false);
+    for (auto &[term, coefficient] : first.terms)
+      second.add(term, -coefficient);
+    second.dropZeroTerms();
+    if (first.known && second.terms.empty()) { // A constant apart.
+      if (first.constant != second.constant)
+        return success();
+      keyed = false;
+    }
+    second.constant -= first.constant;
+    if (auto pair = second.asDifference(); pair && first.known)
+      if (differUnderConditions(pair->first, pair->second, conflict.consumer, *conflict.access))
+        return success();
+  }
+  if (!keyed && conflict.producer.second == Happening::Sent &&
+      failed(checkReadBefore(cast<chunk::MoveOp>(producer), conflict.consumer)))
+    return failure();
+
+  chunk::GatherOp gather = keyed ? conflict.access->gather : chunk::GatherOp();
+  Value condition = gather ? conflict.access->condition : Value();
+  std::tuple<EventKey, Value, Value, Operation *, Value, Operation *> query = {
+      conflict.producer,
+      keyed ? conflict.producerKey : Value(),
+      keyed ? consumerKey : Value(),
+      gather,
+      condition,
+      iterations.carried};
+  if (llvm::is_contained(waits.seen, query))
+    return success();
+  waits.seen.push_back(query);
+  FailureOr<Value> events = eventsOf(conflict.producer);
+  if (failed(events))
+    return failure();
+
+  // ---- What is left to enumerate: the consumer's list, and iterations that no key determines.
+  struct Dimension {
+    Value variable, lower, upper;
+  };
+  SmallVector<Dimension> dimensions;
+  auto upperOf = [&](chunk::ForOp loop) {
+    return loop == iterations.carried ? env.variables.lookup(loop.getVariable())
+                                      : evaluate(loop.getUpper(), env);
+  };
+  if (gather)
+    dimensions.push_back(
+        {gather.getVariable(), evaluate(gather.getLower(), env), evaluate(gather.getUpper(), env)});
+  for (chunk::ForOp loop : iterations.free)
+    if (!solution || loop != solution->loop)
+      dimensions.push_back({loop.getVariable(), evaluate(loop.getLower(), env), upperOf(loop)});
+  MLIRContext *context = source_.getContext();
+  sched::GatherOp list;
+  Env consumer = at(env.builder, env.variables);
+  SmallVector<Value> values; // Of the dimensions' variables.
+  if (dimensions.size() == 1) {
+    list = sched::GatherOp::create(env.builder, location_, sched::EventListType::get(context),
+                                   dimensions[0].lower, dimensions[0].upper);
+    consumer.builder.setInsertionPointToStart(list.getBlock());
+    values.push_back(list.getVariable());
+  } else if (!dimensions.empty()) {
+    Value total = constant(1);
+    SmallVector<Value> trips;
+    for (Dimension &dimension : dimensions) {
+      Value difference = make<arith::SubIOp>(env, dimension.upper, dimension.lower);
+      trips.push_back(make<arith::MaxSIOp>(env, difference, constant(0)));
+      total = make<arith::MulIOp>(env, total, trips.back());
+    }
+    list = sched::GatherOp::create(env.builder, location_, sched::EventListType::get(context),
+                                   constant(0), total);
+    consumer.builder.setInsertionPointToStart(list.getBlock());
+    Value rest = list.getVariable();
+    values.resize(dimensions.size());
+    for (size_t i = dimensions.size(); i-- > 0;) {
+      Value step = i == 0 ? rest : make<arith::RemSIOp>(consumer, rest, trips[i]);
+      if (i > 0)
+        rest = make<arith::FloorDivSIOp>(consumer, rest, trips[i]);
+      values[i] = make<arith::AddIOp>(consumer, step, dimensions[i].lower);
+    }
+  }
+  Env own = at(consumer.builder, env.variables); // The producer's expressions, on this rank.
+  for (auto [dimension, value] : llvm::zip(dimensions, values))
+    (gather && dimension.variable == gather.getVariable() ? consumer : own)
+        .variables[dimension.variable] = value;
+  // `own` and `consumer` share one place to write to.
+
+  // ---- Under which condition?
+  Value when;
+  auto require = [&](Value condition) {
+    if (!matchPattern(condition, m_One()))
+      when = when ? make<arith::AndIOp>(consumer, when, condition) : condition;
+  };
+  auto keyEnv = [&] {
+    Env result = at(consumer.builder, own.variables);
+    if (chunk::MoveOp move = conflict.receivedBy())
+      result.rank = rotate(own, result.sender = move, /*inverse=*/true);
+    return result;
+  };
+  if (condition)
+    require(evaluate(condition, consumer));
+  if (solution) {
+    const Linear &sum = solution->value;
+    bool usesProducer = llvm::any_of(sum.terms, [](auto &entry) { return entry.first.ofProducer; });
+    Env producerKey = usesProducer ? keyEnv() : at(consumer.builder, own.variables);
+    Value iteration = materialize(*solution, consumer, producerKey);
+    chunk::ForOp loop = solution->loop;
+    own.variables[loop.getVariable()] = iteration;
+    auto lower = constantOf(loop.getLower());
+    bool exact = !sum.modular || (isRankNumber(conflict.producerKey) && isRankNumber(consumerKey));
+    bool isRankItself = sum.modular || (sum.isTerm() && isRankNumber(consumerKey));
+    if (lower == 1 && sum.modular && exact && sum.asDifference()) { // A remainder that is not 0.
+      auto [a, b] = *sum.asDifference();
+      if (!differUnderConditions(a, b, conflict.consumer, *conflict.access))
+        require(compare(consumer, arith::CmpIPredicate::ne,
+                        a.value ? evaluate(a.value, consumer) : ownRank(),
+                        b.value ? evaluate(b.value, consumer) : ownRank()));
+    } else if (!(lower == 0 && isRankItself)) {
+      require(
+          compare(consumer, arith::CmpIPredicate::sge, iteration, evaluate(loop.getLower(), own)));
+    }
+    if (loop == iterations.carried || !(isRankItself && isWorld(loop.getUpper())))
+      require(compare(consumer, arith::CmpIPredicate::slt, iteration, upperOf(loop)));
+    keyed = !exact;
+  }
+  if (keyed) {
+    Env producerKey = keyEnv();
+    require(compare(consumer, arith::CmpIPredicate::eq, evaluate(conflict.producerKey, producerKey),
+                    evaluate(consumerKey, consumer)));
+  }
+  for (Operation *op = producer; op->getParentOp() != iterations.stop; op = op->getParentOp())
+    if (auto branch = dyn_cast<chunk::IfOp>(op->getParentOp())) {
+      Value taken = evaluate(branch.getCondition(), own);
+      require(op->getParentRegion() == &branch.getOtherwise() ? negate(own, taken) : taken);
+    }
+  FailureOr<Value> index = eventIndex(producer, own);
+  if (failed(index))
+    return failure();
+  Value event = sched::EventOp::create(consumer.builder, location_, sched::EventType::get(context),
+                                       *events, *index, when);
+  if (list)
+    sched::YieldOp::create(consumer.builder, location_, event);
+  waits.events.push_back(list ? Value(list.getList()) : event);
+  ++waitCount_;
+  return success();
+}
+
+} // namespace
+
+struct ChunkToSched final : impl::ChunkToSchedBase<ChunkToSched> {
+  using ChunkToSchedBase::ChunkToSchedBase;
+
+  void runOnOperation() override {
+    SmallVector<chunk::ScheduleOp> schedules(getOperation().getOps<chunk::ScheduleOp>());
+    if (schedules.empty())
+      return markAllAnalysesPreserved();
+    for (chunk::ScheduleOp schedule : schedules)
+      if (failed(lower(schedule)))
+        return signalPassFailure();
+  }
+
+private:
+  LogicalResult lower(chunk::ScheduleOp source) {
+    OpBuilder builder(source);
+    OperationState state(source.getLoc(), sched::ScheduleOp::getOperationName());
+    state.addAttributes(llvm::to_vector(source->getDiscardableAttrs()));
+    state.addRegion()->emplaceBlock();
+    auto target = cast<sched::ScheduleOp>(builder.create(state));
+    target.setSymNameAttr(source.getSymNameAttr());
+    target.setGrainAttr(source.getGrainAttr());
+    target.setDtypesAttr(source.getDtypesAttr());
+    target.setOwnsUpdate(source.getOwnsUpdate());
+    builder.setInsertionPointToEnd(&target.getBody().front());
+    for (Operation &op : source.getBody().front()) {
+      if (auto parameter = dyn_cast<chunk::DeclareParameterOp>(op)) {
+        sched::DeclareParameterOp::create(builder, op.getLoc(), parameter.getSymNameAttr(),
+                                          parameter.getDefaultValueAttr(),
+                                          parameter.getPerStepAttr());
+        continue;
+      }
+      auto program = cast<chunk::ProgramOp>(op);
+      FailureOr<ChunkMessages> messages = ChunkMessages::analyze(program);
+      if (failed(messages))
+        return failure();
+      OperationState programState(op.getLoc(), sched::ProgramOp::getOperationName());
+      programState.addAttributes(llvm::to_vector(op.getDiscardableAttrs()));
+      programState.addRegion()->emplaceBlock();
+      auto out = cast<sched::ProgramOp>(builder.create(programState));
+      out.setSymNameAttr(program.getSymNameAttr());
+      out.setTrigger(static_cast<sched::Trigger>(program.getEvent()));
+      ProgramLowering lowering(program, out, *messages);
+      if (failed(lowering.run()))
+        return failure();
+      numWaits += lowering.waitCount();
+      simplify(out);
+    }
+    source.erase();
+    return success();
+  }
+
+  /// Expressions were written where they were needed: share and fold them.
+  static void simplify(sched::ProgramOp program) {
+    IRRewriter rewriter(program.getContext());
+    for (int pass = 0; pass < 2; ++pass) {
+      DominanceInfo dominance(program);
+      eliminateCommonSubExpressions(rewriter, dominance, program);
+      if (pass == 0)
+        (void)applyPatternsGreedily(program.getOperation(), FrozenRewritePatternSet());
+    }
+  }
+};
+
+} // namespace bagua::compiler
