@@ -2,6 +2,7 @@
 #include "TransportWorlds.h"
 
 #include "bagua/Loopback.h"
+#include "bagua/Ucx.h"
 #include "bagua/Window.h"
 
 namespace bagua::rt::test {
@@ -77,6 +78,17 @@ private:
   const bool shareMappings_;
 };
 
+class UcxTestWorld final : public GroupWorld {
+public:
+  using GroupWorld::GroupWorld;
+
+private:
+  StatusOr<std::unique_ptr<Transport>> createOn(Group &group,
+                                                std::shared_ptr<Doorbell> doorbell) override {
+    return makeUcxTransport(group, std::move(doorbell));
+  }
+};
+
 TransportKind window(const char *name, bool shareMappings) {
   return {name,
           [=](int world) -> std::unique_ptr<TransportWorld> {
@@ -95,6 +107,13 @@ const std::vector<TransportKind> &transportKinds() {
       loopback("LoopbackCopyDelayed", LoopbackWorld::Mode::Copy, 7),
       window("WindowShared", true),
       window("WindowMapped", false),
+#if defined(BAGUA_HAS_UCX)
+      {"Ucx",
+       [](int world) -> std::unique_ptr<TransportWorld> {
+         return std::make_unique<UcxTestWorld>(world);
+       },
+       false},
+#endif
   };
   return kinds;
 }

@@ -3,7 +3,23 @@
 
 #include "absl/strings/str_cat.h"
 
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
 namespace bagua::rt {
+
+StatusOr<Memory> allocatePrivate(size_t bytes) {
+  constexpr size_t kAlignment = 64;
+  if (bytes > SIZE_MAX - kAlignment)
+    return absl::ResourceExhaustedError(absl::StrCat("no memory for ", bytes, " bytes"));
+  size_t rounded = std::max(bytes + kAlignment - 1, kAlignment) / kAlignment * kAlignment;
+  void *data = std::aligned_alloc(kAlignment, rounded);
+  if (data == nullptr)
+    return absl::ResourceExhaustedError(absl::StrCat("no memory for ", bytes, " bytes"));
+  std::memset(data, 0, rounded);
+  return Memory{std::shared_ptr<void>(data, std::free), {static_cast<std::byte *>(data), bytes}};
+}
 
 std::string describe(const Channel &channel) {
   return absl::StrCat("channel ", channel.key.channel, " of binding ", channel.key.binding,

@@ -39,6 +39,9 @@ public:
   const ChannelLimits limits;
 };
 
+/// Zeroed memory of this process, for transports that copy anyway.
+StatusOr<Memory> allocatePrivate(size_t bytes);
+
 /// "channel 3 of binding 7 with rank 1".
 std::string describe(const Channel &channel);
 Status checkOpen(int rank, int world, int peer);

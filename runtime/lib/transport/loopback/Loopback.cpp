@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -153,15 +152,8 @@ LoopbackTransport::~LoopbackTransport() {
 }
 
 StatusOr<Memory> LoopbackTransport::allocate(size_t bytes) {
-  constexpr size_t kAlignment = 64;
-  if (bytes > SIZE_MAX - kAlignment)
-    return absl::ResourceExhaustedError(absl::StrCat("no memory for ", bytes, " bytes"));
-  size_t rounded = std::max(bytes + kAlignment - 1, kAlignment) / kAlignment * kAlignment;
-  void *data = std::aligned_alloc(kAlignment, rounded);
-  if (data == nullptr)
-    return absl::ResourceExhaustedError(absl::StrCat("no memory for ", bytes, " bytes"));
-  std::memset(data, 0, rounded);
-  return Memory{std::shared_ptr<void>(data, std::free), {static_cast<std::byte *>(data), bytes}};
+  BAGUA_TRY(error_);
+  return allocatePrivate(bytes);
 }
 
 bool LoopbackTransport::needsLanding(int) const {
