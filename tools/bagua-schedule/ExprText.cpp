@@ -1,0 +1,173 @@
+// Expressions of a schedule as people write them.
+#include "ExprText.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include <algorithm>
+
+namespace bagua::tools {
+namespace {
+
+using fb::ExprOp;
+
+struct Infix {
+  const char *text; ///< Null: written as a function.
+  int precedence;   ///< Higher binds closer.
+};
+
+Infix infixOf(ExprOp op) {
+  switch (op) {
+  case ExprOp::Or:
+    return {"or", 2};
+  case ExprOp::And:
+    return {"and", 3};
+  case ExprOp::Eq:
+    return {"==", 4};
+  case ExprOp::Ne:
+    return {"!=", 4};
+  case ExprOp::Lt:
+    return {"<", 4};
+  case ExprOp::Le:
+    return {"<=", 4};
+  case ExprOp::Add:
+  case ExprOp::FAdd:
+    return {"+", 5};
+  case ExprOp::Sub:
+  case ExprOp::FSub:
+    return {"-", 5};
+  case ExprOp::Mul:
+  case ExprOp::FMul:
+    return {"*", 6};
+  case ExprOp::FDiv:
+    return {"/", 6};
+  case ExprOp::Mod:
+    return {"mod", 6};
+  default:
+    return {nullptr, 0};
+  }
+}
+
+const char *functionOf(ExprOp op) {
+  switch (op) {
+  case ExprOp::FloorDiv:
+    return "floordiv";
+  case ExprOp::CeilDiv:
+    return "ceildiv";
+  case ExprOp::Min:
+    return "min";
+  case ExprOp::Max:
+    return "max";
+  case ExprOp::Not:
+    return "not";
+  case ExprOp::ToFloat:
+    return "float";
+  case ExprOp::FPowInt:
+    return "pow";
+  default:
+    return "?";
+  }
+}
+
+const char *leafOf(ExprOp op) {
+  switch (op) {
+  case ExprOp::World:
+    return "world";
+  case ExprOp::Rank:
+    return "rank";
+  case ExprOp::LocalRank:
+    return "local_rank";
+  case ExprOp::LocalSize:
+    return "local_size";
+  case ExprOp::Nodes:
+    return "nodes";
+  case ExprOp::Length:
+    return "length";
+  case ExprOp::ElementBytes:
+    return "element_bytes";
+  case ExprOp::Step:
+    return "step";
+  default:
+    return "?";
+  }
+}
+
+} // namespace
+
+unsigned operandCount(ExprOp op) {
+  switch (op) {
+  case ExprOp::Select:
+    return 3;
+  case ExprOp::Not:
+  case ExprOp::ToFloat:
+    return 1;
+  default:
+    return op < ExprOp::Add ? 0 : 2;
+  }
+}
+
+ExprText::ExprText(const fb::ScheduleT &schedule, bool nameShared)
+    : schedule_(schedule), named_(schedule.expressions.size(), false) {
+  // What is shared and not short has a name; so has anything too long to read, which also keeps the
+  // text of a hostile file short: a pool of n nodes can spell 2^n.
+  constexpr uint32_t kShortNodes = 7, kLongNodes = 64;
+  std::vector<uint32_t> uses(schedule.expressions.size(), 0), size(schedule.expressions.size(), 1);
+  for (const auto &expr : schedule.expressions) {
+    uint32_t operands[3] = {expr->a, expr->b, expr->c};
+    for (unsigned i = 0; i < operandCount(expr->op); ++i)
+      ++uses[operands[i]];
+  }
+  for (size_t node = 0; node < size.size(); ++node) {
+    const fb::ExprT &expr = *schedule.expressions[node];
+    uint32_t operands[3] = {expr.a, expr.b, expr.c};
+    for (unsigned i = 0; i < operandCount(expr.op); ++i)
+      size[node] += named_[operands[i]] ? 1 : size[operands[i]];
+    named_[node] =
+        (nameShared && uses[node] > 1 && size[node] >= kShortNodes) || size[node] > kLongNodes;
+  }
+}
+
+std::vector<std::string> ExprText::definitions() const {
+  std::vector<std::string> result;
+  for (uint32_t node = 0; node < named_.size(); ++node)
+    if (named_[node])
+      result.push_back(absl::StrCat("%", node, " = ", text(node, 0, true)));
+  return result;
+}
+
+std::string ExprText::text(uint32_t node, int outerPrecedence, bool define) const {
+  const fb::ExprT &expr = *schedule_.expressions[node];
+  if (named_[node] && !define)
+    return absl::StrCat("%", node);
+  auto inParentheses = [&](int precedence, std::string inner) {
+    return precedence < outerPrecedence ? absl::StrCat("(", inner, ")") : inner;
+  };
+  switch (expr.op) {
+  case ExprOp::ConstInt:
+    return absl::StrCat(expr.value);
+  case ExprOp::ConstFloat:
+    return absl::StrFormat("%.17g", expr.real);
+  case ExprOp::Parameter:
+    return absl::StrCat("@", schedule_.parameters[static_cast<size_t>(expr.value)]->name);
+  case ExprOp::Loop:
+    return absl::StrCat("i", expr.value);
+  case ExprOp::Select:
+    return inParentheses(1, absl::StrCat(text(expr.a, 2, false), " ? ", text(expr.b, 2, false),
+                                         " : ", text(expr.c, 1, false)));
+  default:
+    break;
+  }
+  unsigned operands = operandCount(expr.op);
+  if (operands == 0)
+    return leafOf(expr.op);
+  if (Infix infix = infixOf(expr.op); infix.text)
+    return inParentheses(infix.precedence,
+                         absl::StrCat(text(expr.a, infix.precedence, false), " ", infix.text, " ",
+                                      text(expr.b, infix.precedence + 1, false)));
+  std::string result = absl::StrCat(functionOf(expr.op), "(", text(expr.a, 0, false));
+  if (operands > 1)
+    absl::StrAppend(&result, ", ", text(expr.b, 0, false));
+  return result + ")";
+}
+
+} // namespace bagua::tools
