@@ -478,6 +478,27 @@ def skipped_and_evaluated(algorithm):
 
 
 @scenario
+def failed_backward(algorithm):
+    """A backward that raises midway on all ranks: training goes on, synchronized."""
+    model, optimizer = make(small_model(), algorithm)
+    rank = bagua.rank()
+    train(model, optimizer, rank, 2)
+
+    def fail(_):
+        raise ValueError("no gradient today")
+
+    handle = model[0].weight.register_hook(fail)
+    raised = False
+    try:
+        train(model, optimizer, rank, 1, first=2)
+    except ValueError:
+        raised = True
+    handle.remove()
+    digests, _ = train(model, optimizer, rank, 3, first=3)
+    return {"raised": raised, "digests": digests}
+
+
+@scenario
 def schedulers(algorithm):
     """Learning-rate schedulers and deep copies accept the wrapped optimizer."""
     model, optimizer = make(small_model(), algorithm)

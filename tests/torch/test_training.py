@@ -133,6 +133,14 @@ def test_skipped_steps_and_evaluation(algorithm):
         assert set(report["runs"]) == {6}
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_backward_that_raises_midway(algorithm):
+    reports = run("failed_backward", 2, algorithm=algorithm).check()
+    assert all(r["raised"] for r in reports)
+    if algorithm in SYNCHRONOUS:
+        assert reports[0]["digests"] == reports[1]["digests"]
+
+
 @pytest.mark.parametrize("algorithm", ["gradient_allreduce"])
 def test_learning_rate_schedulers(algorithm):
     (report,) = run("schedulers", 1, launcher="alone", algorithm=algorithm).check()

@@ -201,6 +201,8 @@ class _Job:
             raise _capi.FailedPreconditionError(
                 f"requires_grad of {', '.join(map(repr, changed))} changed since wrap: freeze or unfreeze before it"
             )
+        if self.callback_queued:  # The last backward raised midway: peers may wait for what it had not started.
+            self._end_of_backward()
         if self.backward_done:  # optimizer.step() was skipped: that step ends here.
             self._finish_forward_programs()
             self._end_step()
