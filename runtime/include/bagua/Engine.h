@@ -34,7 +34,6 @@ public:
   static StatusOr<std::unique_ptr<Engine>> create(Group &group, Transport &transport,
                                                   std::shared_ptr<Doorbell> doorbell,
                                                   const Options &options);
-  /// Programs that still run fail with kFailedPrecondition.
   ~Engine();
   Engine(const Engine &) = delete;
   Engine &operator=(const Engine &) = delete;
@@ -50,6 +49,10 @@ public:
   /// One pass, unless somebody else drives. True if anything happened. For drivers of tests.
   bool poll();
 
+  /// Ends the progress thread; programs that still run fail with kFailedPrecondition. Later calls
+  /// drive themselves. Nobody else may be inside a call.
+  void stop();
+
   /// Fails everything with `reason`, here and (through the group's verdict) elsewhere. Any thread.
   void abort(const Status &reason);
   /// OK, or the first error.
@@ -61,12 +64,15 @@ public:
   Trace &trace() { return trace_; }
   Workers &workers() { return *workers_; }
   const Clock &clock() const { return *clock_; }
-  /// A number for a binding, the same on all ranks if they bind in one order.
-  uint64_t nextBinding() { return nextBinding_.fetch_add(1, std::memory_order_relaxed); }
   /// Room for one more running task. At bind.
   void reserveTask();
   void releaseTask();
 
+  /// Compares `json` on all ranks, and that all of them are making this very call ("bind", "barrier
+  /// 'x'"); a difference is reported under `key`. Collective, in one order on all ranks; `number`
+  /// tells later exchanges of the call apart.
+  Status agree(std::string_view call, std::string_view key, std::string_view json,
+               uint64_t *number = nullptr);
   /// Root's bytes to all ranks. Collective; blocks. Spans and bytes are counted apart from payload.
   Status broadcast(std::byte *data, size_t bytes, int root);
   uint64_t broadcastBytes() const { return broadcastBytes_.load(std::memory_order_relaxed); }
@@ -94,10 +100,9 @@ private:
   std::unique_ptr<Workers> workers_;
 
   std::atomic<Task *> posted_{nullptr}; ///< Newest first.
-  std::atomic<uint64_t> nextBinding_{1};
+  std::atomic<uint64_t> collectives_{0};
   std::atomic<uint64_t> broadcastBytes_{0};
   std::mutex broadcastMutex_; ///< One broadcast at a time.
-  uint64_t broadcasts_ = 0;   ///< Guarded by broadcastMutex_.
   bool broadcastOpen_ = false;
   Channel *broadcastNext_ = nullptr, *broadcastPrevious_ = nullptr;
 

@@ -51,6 +51,13 @@ typedef struct bagua_init_options {
   int64_t bootstrap_timeout_ms; /* 0: BAGUA_BOOTSTRAP_TIMEOUT_MS or 300000 */
 } bagua_init_options;
 
+/* Starts the group's store in this process, on a free port, and writes its address "host:port" (with the
+ * final 0) to `address`, which has room for `bytes`: for launchers that can only pass an address on. A later
+ * bagua_init of rank 0 whose `store` equals it adopts the store; other ranks may connect before.
+ * `towards`: name or address of a rank on another host (MASTER_ADDR), so that the address is one that it
+ * reaches; NULL: ranks of this host only. */
+BAGUA_API bagua_code bagua_store_listen(const char *towards, char *address, size_t bytes);
+
 /* Blocks until every rank has joined. Collective. */
 BAGUA_API bagua_code bagua_init(const bagua_init_options *options, bagua_context **context);
 /* Says goodbye to the peers, frees everything but memory from bagua_alloc that is still in use.
@@ -80,7 +87,9 @@ BAGUA_API bagua_code bagua_broadcast(bagua_context *context, void *data, size_t 
 BAGUA_API bagua_code bagua_schedule_load(const char *path, bagua_schedule **schedule);
 BAGUA_API bagua_code bagua_schedule_parse(const void *bytes, size_t size, bagua_schedule **schedule);
 BAGUA_API void bagua_schedule_free(bagua_schedule *schedule);
-/* JSON: name, digest, dtypes, owns_update, grain, parameters, programs [{name, event, gates}]. Owned by it. */
+/* JSON: name, digest, producer, dtypes ["f32"], owns_update, grain, parameters [{name, type, default,
+ * per_step}], programs [{name, event, roles, gates}] with event "gradient", "before_forward" or
+ * "after_update", roles of "gradient" and "weight", gates of "before_update". Owned by the schedule. */
 BAGUA_API const char *bagua_schedule_info(const bagua_schedule *schedule);
 /* The compiler's formula: payload bytes `rank` sends for one run of the program of `event`. */
 BAGUA_API bagua_code bagua_schedule_wire_bytes(const bagua_schedule *schedule, bagua_event event,
@@ -105,12 +114,14 @@ BAGUA_API bagua_code bagua_bind(bagua_context *context, const bagua_schedule *sc
 BAGUA_API void bagua_unbind(bagua_binding *binding);
 /* Starts the program of `event`, if there is one; returns at once. From now until bagua_wait says BAGUA_OK
  * the bucket belongs to the program, as far as its job buffers are read or written. Programs of one
- * binding run one after the other: a start while one runs is BAGUA_FAILED_PRECONDITION. */
+ * binding run one after the other: a start before the last one was waited for is
+ * BAGUA_FAILED_PRECONDITION. `step` >= 0. */
 BAGUA_API bagua_code bagua_start(bagua_binding *binding, bagua_event event, int64_t step);
-/* Lets a waiting program pass `gate` (once per run). */
+/* Lets the running program pass `gate`, now or when it comes there; once per run. Nothing happens if it has
+ * no such gate. */
 BAGUA_API bagua_code bagua_open_gate(bagua_binding *binding, bagua_gate gate);
-/* Drives communication until the running program has finished (BAGUA_OK), an error, or `slice_ms` passed
- * (BAGUA_PENDING); callers loop so that signals are seen. */
+/* Drives communication until the running program has finished (BAGUA_OK; also if none runs), an error, or
+ * `slice_ms` >= 0 passed (BAGUA_PENDING); callers loop so that signals are seen. */
 BAGUA_API bagua_code bagua_wait(bagua_binding *binding, int64_t slice_ms);
 
 /* ---- Watching ---- */

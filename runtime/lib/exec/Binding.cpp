@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <cstdlib>
 
 namespace bagua::rt {
@@ -21,8 +22,7 @@ constexpr size_t kEvents = 3;
 class BindingImpl final : public Binding, public Task {
 public:
   BindingImpl(Engine &engine, std::shared_ptr<const Schedule> schedule, const Bucket &bucket)
-      : engine_(engine), schedule_(std::move(schedule)), bucket_(bucket),
-        id_(engine.nextBinding()) {}
+      : engine_(engine), schedule_(std::move(schedule)), bucket_(bucket) {}
   ~BindingImpl() override;
 
   Status create(const Options &options);
@@ -53,6 +53,7 @@ protected:
   }
 
 private:
+  void notePhase() const;
   Status setParameters(const Options &options);
   std::string agreement() const;
   Status resolve(const Options &options);
@@ -60,7 +61,7 @@ private:
   Engine &engine_;
   std::shared_ptr<const Schedule> schedule_;
   const Bucket bucket_;
-  const uint64_t id_;
+  uint64_t id_ = 0; ///< The same on all ranks.
   BindValues bindValues_;
   StepValues values_;
   std::array<std::unique_ptr<ProgramRun>, kEvents> runs_; ///< By event.
@@ -73,6 +74,13 @@ private:
 BindingImpl::~BindingImpl() {
   if (!registered_)
     return;
+  if (state() == State::Posted || state() == State::Running) {
+    engine_.abort(absl::FailedPreconditionError(
+        absl::StrCat("rank ", engine_.group().rank(), " unbound bucket '", bucket_.name,
+                     "' while program ", current_->plan().program->name, " was running")));
+    while (!engine_.wait(*this, std::chrono::seconds(1))) {
+    }
+  }
   Status ignored = engine_.exclusively([&] {
     for (auto &run : runs_)
       run.reset();
@@ -193,14 +201,15 @@ Status BindingImpl::create(const Options &options) {
   // A bad parameter is this rank's affair, but the others must hear of it: it goes into the
   // exchange.
   Status local = setParameters(options);
-  if (group.world() > 1)
-    BAGUA_TRY(group.agree(absl::StrCat("bind/", id_), agreement()));
+  uint64_t number = 0;
+  BAGUA_TRY(engine_.agree("bind", "bind", agreement(), &number));
+  id_ = number + 1; // 0 is the broadcasts'.
   if (local.ok())
     local = resolve(options);
   if (group.world() == 1)
     return local;
   BAGUA_ASSIGN(std::vector<std::string> results,
-               group.allGather(absl::StrCat("bound/", id_),
+               group.allGather(absl::StrCat("collective/", number, "/result"),
                                local.ok() ? std::string()
                                           : absl::StrCat(static_cast<int>(local.code()), " ",
                                                          local.message())));
@@ -273,7 +282,19 @@ StatusOr<bool> BindingImpl::wait(std::chrono::nanoseconds slice) {
     return false;
   BAGUA_TRY(result());
   rearm();
+  notePhase();
   return true;
+}
+
+/// For peers that wait for this rank: what it did last. No allocation.
+void BindingImpl::notePhase() const {
+  std::array<char, 160> text;
+  int bytes = std::snprintf(text.data(), text.size(),
+                            "in user code, after program %s, bucket '%.64s', step %lld",
+                            current_->plan().program->name.c_str(), bucket_.name.c_str(),
+                            static_cast<long long>(values_.step));
+  engine_.group().setPhase(
+      {text.data(), std::min<size_t>(static_cast<size_t>(bytes), text.size() - 1)});
 }
 
 void BindingImpl::end(PollContext &context, const Status &result) {

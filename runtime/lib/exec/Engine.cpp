@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "nlohmann/json.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -132,7 +133,9 @@ StatusOr<std::unique_ptr<Engine>> Engine::create(Group &group, Transport &transp
   return engine;
 }
 
-Engine::~Engine() {
+Engine::~Engine() { stop(); }
+
+void Engine::stop() {
   {
     std::lock_guard lock(roleMutex_);
     stopping_ = true;
@@ -142,7 +145,6 @@ Engine::~Engine() {
   progressWake_.notify_all();
   if (progress_.joinable())
     progress_.join();
-  // Nobody else may be inside a call by now.
   takePosted();
   if (!running_.empty())
     failHoldingRole(absl::FailedPreconditionError("shut down while a program was running"));
@@ -434,18 +436,33 @@ void Engine::progressLoop() {
   }
 }
 
+Status Engine::agree(std::string_view call, std::string_view key, std::string_view json,
+                     uint64_t *number) {
+  uint64_t sequence = collectives_.fetch_add(1, std::memory_order_relaxed);
+  if (number != nullptr)
+    *number = sequence;
+  BAGUA_TRY(status());
+  if (group_.world() == 1)
+    return absl::OkStatus();
+  auto quoted = [](std::string_view text) {
+    return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  };
+  return group_.agree(
+      absl::StrCat("collective/", sequence),
+      absl::StrCat("{\"call\":", quoted(call), ",", quoted(key), ":", std::string(json), "}"));
+}
+
 Status Engine::broadcast(std::byte *data, size_t bytes, int root) {
   if (root < 0 || root >= group_.world())
     return absl::InvalidArgumentError(
         absl::StrCat("broadcast expects a root in [0, ", group_.world(), "), got ", root));
   std::lock_guard lock(broadcastMutex_);
-  uint64_t number = broadcasts_++;
-  if (failed())
-    return status();
+  BAGUA_TRY(status());
   if (group_.world() == 1)
     return absl::OkStatus();
-  BAGUA_TRY(group_.agree(absl::StrCat("broadcast/", number),
-                         absl::StrCat("{\"root\":", root, ",\"bytes\":", bytes, "}")));
+  uint64_t number = 0;
+  BAGUA_TRY(agree("broadcast", "broadcast",
+                  absl::StrCat("{\"root\":", root, ",\"bytes\":", bytes, "}"), &number));
   if (bytes == 0)
     return absl::OkStatus();
   int rank = group_.rank(), world = group_.world();

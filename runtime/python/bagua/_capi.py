@@ -106,7 +106,7 @@ _L = ctypes.c_int64
 _FUNCTIONS = {
     "bagua_last_error": (_S, []),
     "bagua_version": (_S, []),
-    "bagua_store_listen": ("code", [_S, ctypes.c_size_t]),
+    "bagua_store_listen": ("code", [_S, _S, ctypes.c_size_t]),
     "bagua_init": ("code", [ctypes.POINTER(InitOptions), _PP]),
     "bagua_shutdown": (None, [_P]),
     "bagua_rank": (_I, [_P]),

@@ -27,7 +27,7 @@ def store_address(timeout=None):
     store = _torch_store(environment, rank, world, port, timeout)
     if rank == 0:
         address = ctypes.create_string_buffer(_ADDRESS_BYTES)
-        _capi.call("bagua_store_listen", address, _ADDRESS_BYTES)
+        _capi.call("bagua_store_listen", environment["MASTER_ADDR"].encode(), address, _ADDRESS_BYTES)
         store.set(key, address.value)
         return address.value.decode()
     return store.get(key).decode()
