@@ -1,0 +1,591 @@
+// Executes chunk programs for all ranks of a group in lockstep: an op on every rank, then the next
+// op. A move copies; what a lowered program could not do (read a message whose bytes were
+// overwritten, say) is an error here.
+#include "bagua/compiler/ChunkMessages.h"
+#include "bagua/compiler/Interpreter.h"
+#include "bagua/compiler/ScalarEvaluator.h"
+
+#include "llvm/ADT/TypeSwitch.h"
+
+#include <algorithm>
+#include <optional>
+
+using namespace mlir;
+namespace chunk = bagua::ir::chunk;
+
+namespace bagua::compiler {
+namespace {
+
+constexpr size_t kBytesMax = size_t{1} << 34; ///< Of one buffer.
+constexpr size_t kSlotsMax = size_t{1} << 18; ///< Of one pool.
+constexpr size_t kOpsMax = size_t{1} << 26;   ///< Executed, of all ranks together.
+
+struct Interval {
+  size_t offset = 0, bytes = 0;
+  bool overlaps(const Interval &other) const {
+    return offset < other.offset + other.bytes && other.offset < offset + bytes;
+  }
+};
+
+struct Buffer {
+  Bytes *bytes = nullptr; ///< The job's, or `scratch`.
+  Bytes scratch;
+  struct Write {
+    Interval where;
+    size_t time;
+    Operation *op;
+  };
+  std::vector<Write> writes;                      ///< In order of time.
+  std::map<int64_t, std::vector<Interval>> parts; ///< By part number: what was used under it.
+};
+
+struct Message {
+  Bytes bytes;
+  Buffer *source = nullptr; ///< What it was copied from, and when.
+  Interval where;
+  size_t time = 0;
+  Operation *move = nullptr;
+};
+
+struct Pool {
+  size_t bytes = 0;
+  std::vector<std::optional<Message>> slots;
+};
+
+struct Rank {
+  int64_t rank = 0;
+  ScalarEvaluator values;
+  llvm::DenseMap<Value, std::shared_ptr<Buffer>> buffers;
+  llvm::DenseMap<Value, Pool> pools;
+};
+
+/// Bytes that an op uses: of a buffer, or of a message.
+struct Used {
+  Buffer *buffer = nullptr;
+  const Message *message = nullptr; ///< Null for no bytes of no message.
+  Interval where;
+
+  const std::byte *data() const {
+    const Bytes *bytes = buffer ? buffer->bytes : message ? &message->bytes : nullptr;
+    return bytes ? bytes->data() + where.offset : nullptr;
+  }
+};
+
+class Interpreter {
+public:
+  Interpreter(const Inputs &inputs, const InterpreterOptions &options, Outputs &outputs,
+              ChunkMessages &messages)
+      : inputs_(inputs), options_(options), outputs_(outputs), messages_(messages) {}
+
+  LogicalResult run(chunk::ProgramOp program);
+
+private:
+  using Ranks = llvm::SmallVector<Rank *, 8>;
+
+  InFlightDiagnostic error(Operation *op, const Rank &rank) const {
+    return op->emitOpError() << "on rank " << rank.rank << " of " << inputs_.world << ", length "
+                             << inputs_.length << ": ";
+  }
+  LogicalResult execute(Block &block, const Ranks &ranks);
+  LogicalResult execute(Operation *op, const Ranks &ranks);
+  LogicalResult loop(chunk::ForOp op, const Ranks &ranks);
+  LogicalResult branch(chunk::IfOp op, const Ranks &ranks);
+  LogicalResult move(chunk::MoveOp op, const Ranks &ranks);
+  LogicalResult launch(chunk::LaunchOp op, const Ranks &ranks);
+  LogicalResult run(chunk::LaunchOp op, Rank &rank, const kernels::Kernel &kernel,
+                    ArrayRef<Used> inputs, ArrayRef<Used> outputs, size_t count);
+  LogicalResult declare(Operation *op, Rank &rank);
+  LogicalResult number(Operation *op, Rank &rank);
+  FailureOr<size_t> size(Value value, Operation *op, StringRef what, Rank &rank);
+  LogicalResult use(Value operand, Operation *op, Rank &rank, std::vector<Used> &list);
+  LogicalResult useRange(Value range, Operation *op, Rank &rank, std::vector<Used> &list);
+  LogicalResult checkPart(chunk::RangeOp range, const Used &used, Operation *op, Rank &rank);
+  LogicalResult checkUntouched(const Used &used, Operation *op, const Rank &rank);
+  void log(Operation *op, const Rank &rank, const std::string &what);
+
+  const Inputs &inputs_;
+  const InterpreterOptions &options_;
+  Outputs &outputs_;
+  ChunkMessages &messages_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  size_t time_ = 0; ///< Counts ops that touch bytes.
+  size_t opCount_ = 0;
+};
+
+FailureOr<size_t> Interpreter::size(Value value, Operation *op, StringRef what, Rank &rank) {
+  FailureOr<int64_t> result = rank.values.tryInteger(value);
+  if (failed(result))
+    return failure();
+  if (*result < 0)
+    return error(op, rank) << "expects " << what << " of at least 0, got " << *result;
+  return static_cast<size_t>(*result);
+}
+
+void Interpreter::log(Operation *op, const Rank &rank, const std::string &what) {
+  if (options_.log)
+    outputs_.log.push_back("rank " + std::to_string(rank.rank) + " " +
+                           op->getName().getStringRef().str() + ": " + what);
+}
+
+// ---- Ranges ------------------------------------------------------------------------------------
+
+LogicalResult Interpreter::useRange(Value range, Operation *op, Rank &rank,
+                                    std::vector<Used> &list) {
+  if (auto view = range.getDefiningOp<chunk::ViewOp>()) {
+    FailureOr<size_t> index = size(view.getIndex(), op, "a slot", rank);
+    FailureOr<size_t> offset = size(view.getOffset(), op, "an offset", rank);
+    FailureOr<size_t> bytes = size(view.getBytes(), op, "a size", rank);
+    if (failed(index) || failed(offset) || failed(bytes))
+      return failure();
+    Pool &pool = rank.pools[view.getSlots()];
+    if (*index >= pool.slots.size())
+      return error(op, rank) << "expects a slot below " << pool.slots.size() << ", got " << *index;
+    const std::optional<Message> &message = pool.slots[*index];
+    if (!message && *offset + *bytes > 0)
+      return error(op, rank) << "expects a message in slot " << *index << ", got an empty slot";
+    size_t limit = message ? message->bytes.size() : 0;
+    if (*offset > limit || *bytes > limit - *offset)
+      return error(op, rank) << "expects bytes within the " << limit << " of the message in slot "
+                             << *index << ", got " << *bytes << " at " << *offset;
+    list.push_back({nullptr, message ? &*message : nullptr, {*offset, *bytes}});
+    return success();
+  }
+  auto of = range.getDefiningOp<chunk::RangeOp>();
+  FailureOr<size_t> offset = size(of.getOffset(), op, "an offset", rank);
+  FailureOr<size_t> bytes = size(of.getBytes(), op, "a size", rank);
+  if (failed(offset) || failed(bytes))
+    return failure();
+  Buffer &buffer = *rank.buffers[of.getBuffer()];
+  size_t limit = buffer.bytes->size();
+  if (*offset > limit || *bytes > limit - *offset)
+    return error(op, rank) << "expects bytes within the " << limit << " of the buffer, got "
+                           << *bytes << " at " << *offset;
+  list.push_back({&buffer, nullptr, {*offset, *bytes}});
+  return checkPart(of, list.back(), op, rank);
+}
+
+/// What `part` promises: the lowering waits only for ranges of the same part.
+LogicalResult Interpreter::checkPart(chunk::RangeOp range, const Used &used, Operation *op,
+                                     Rank &rank) {
+  if (!range.getPart() || used.where.bytes == 0)
+    return success();
+  FailureOr<int64_t> part = rank.values.tryInteger(range.getPart());
+  if (failed(part))
+    return failure();
+  std::vector<Interval> &own = used.buffer->parts[*part];
+  auto same = [&](const Interval &other) {
+    return other.offset == used.where.offset && other.bytes == used.where.bytes;
+  };
+  if (std::any_of(own.begin(), own.end(), same))
+    return success();
+  for (auto &[number, intervals] : used.buffer->parts)
+    for (const Interval &interval : intervals)
+      if (number != *part && interval.overlaps(used.where)) { // range_C1
+        InFlightDiagnostic diagnostic = error(op, rank);
+        diagnostic << "expects parts that do not overlap, got " << used.where.bytes << " bytes at "
+                   << used.where.offset << " as part " << *part << " and " << interval.bytes
+                   << " at " << interval.offset << " as part " << number;
+        diagnostic.attachNote(range.getLoc()) << "the range";
+        return diagnostic;
+      }
+  own.push_back(used.where);
+  return success();
+}
+
+LogicalResult Interpreter::use(Value operand, Operation *op, Rank &rank, std::vector<Used> &list) {
+  auto gather = operand.getDefiningOp<chunk::GatherOp>();
+  if (!gather)
+    return useRange(operand, op, rank, list);
+  FailureOr<int64_t> lower = rank.values.tryInteger(gather.getLower()),
+                     upper = rank.values.tryInteger(gather.getUpper());
+  if (failed(lower) || failed(upper))
+    return failure();
+  chunk::YieldOp yield = gather.getYield();
+  for (int64_t i = *lower; i < *upper; ++i) {
+    rank.values.bind(gather.getVariable(), i);
+    for (Operation &inner : gather.getBody().front().without_terminator()) {
+      if (++opCount_ > kOpsMax)
+        return op->emitOpError("executes more than ") << kOpsMax << " ops";
+      if (failed(number(&inner, rank)))
+        return failure();
+    }
+    for (auto [j, range] : llvm::enumerate(yield.getRanges())) {
+      if (!yield.getConditions().empty()) {
+        FailureOr<int64_t> condition = rank.values.tryInteger(yield.getConditions()[j]);
+        if (failed(condition))
+          return failure();
+        if (*condition == 0)
+          continue;
+      }
+      if (failed(useRange(range, op, rank, list)))
+        return failure();
+    }
+  }
+  return success();
+}
+
+/// A message may be the sender's own memory: it must be as it was when it was sent.
+LogicalResult Interpreter::checkUntouched(const Used &used, Operation *op, const Rank &rank) {
+  if (!used.message || used.where.bytes == 0)
+    return success();
+  const Message &message = *used.message;
+  for (auto write = message.source->writes.rbegin();
+       write != message.source->writes.rend() && write->time > message.time; ++write)
+    if (write->where.overlaps(message.where)) { // move_C4
+      InFlightDiagnostic diagnostic = error(op, rank);
+      diagnostic << "reads a message whose bytes its sender has overwritten since";
+      diagnostic.attachNote(message.move->getLoc()) << "sent here";
+      diagnostic.attachNote(write->op->getLoc()) << "overwritten here";
+      return diagnostic;
+    }
+  return success();
+}
+
+// ---- Ops ---------------------------------------------------------------------------------------
+
+LogicalResult Interpreter::declare(Operation *op, Rank &rank) {
+  if (auto job = dyn_cast<chunk::JobOp>(op)) {
+    // Of one role there is one buffer, however often it is named.
+    auto &list = job.getRole() == chunk::Role::Gradient ? outputs_.gradients : outputs_.weights;
+    Bytes *bytes = &list[static_cast<size_t>(rank.rank)];
+    for (auto &[value, buffer] : rank.buffers)
+      if (buffer->bytes == bytes) {
+        std::shared_ptr<Buffer> shared = buffer;
+        rank.buffers[job.getResult()] = shared;
+        return success();
+      }
+    auto &buffer = rank.buffers[job.getResult()] = std::make_shared<Buffer>();
+    buffer->bytes = bytes;
+    return success();
+  }
+  if (auto scratch = dyn_cast<chunk::ScratchOp>(op)) {
+    FailureOr<size_t> bytes = size(scratch.getBytes(), op, "a size", rank);
+    if (failed(bytes))
+      return failure();
+    if (*bytes > kBytesMax)
+      return error(op, rank) << "expects at most " << kBytesMax << " bytes, got " << *bytes;
+    auto &buffer = rank.buffers[scratch.getResult()] = std::make_shared<Buffer>();
+    buffer->scratch.assign(*bytes, std::byte{0xff}); // NaN as f32 and f64: unwritten bytes show.
+    buffer->bytes = &buffer->scratch;
+    return success();
+  }
+  auto slots = cast<chunk::SlotsOp>(op);
+  FailureOr<size_t> count = size(slots.getCount(), op, "a count", rank);
+  FailureOr<size_t> bytes = size(slots.getBytes(), op, "a size", rank);
+  if (failed(count) || failed(bytes))
+    return failure();
+  if (*count > kSlotsMax)
+    return error(op, rank) << "expects at most " << kSlotsMax << " slots, got " << *count;
+  Pool &pool = rank.pools[slots.getResult()];
+  pool.bytes = *bytes;
+  pool.slots.resize(*count);
+  return success();
+}
+
+/// Ops that yield a number, or a range: ranges mean something only where they are used.
+LogicalResult Interpreter::number(Operation *op, Rank &rank) {
+  if (ScalarEvaluator::isArithmetic(op))
+    return rank.values.evaluate(op);
+  if (isa<chunk::RangeOp, chunk::ViewOp, chunk::GatherOp>(op))
+    return success();
+  if (auto parameter = dyn_cast<chunk::ParameterOp>(op)) {
+    auto declared = SymbolTable::lookupNearestSymbolFrom<chunk::DeclareParameterOp>(
+        op->getParentOfType<chunk::ScheduleOp>(), parameter.getParameterAttr());
+    auto given = inputs_.parameters.find(parameter.getParameter().str());
+    bool isGiven = given != inputs_.parameters.end();
+    if (auto real = dyn_cast<FloatAttr>(declared.getDefaultValue())) {
+      rank.values.bind(parameter.getResult(),
+                       Scalar::ofReal(isGiven ? given->second : real.getValueAsDouble()));
+    } else {
+      int64_t byDefault = cast<IntegerAttr>(declared.getDefaultValue()).getInt();
+      rank.values.bind(parameter.getResult(),
+                       isGiven ? static_cast<int64_t>(given->second) : byDefault);
+    }
+    return success();
+  }
+  std::optional<int64_t> value =
+      llvm::TypeSwitch<Operation *, std::optional<int64_t>>(op)
+          .Case([&](chunk::WorldOp) { return inputs_.world; })
+          .Case([&](chunk::RankOp) { return rank.rank; })
+          .Case([&](chunk::LengthOp) { return inputs_.length; })
+          .Case([&](chunk::ElementBytesOp) { return inputs_.elementBytes(); })
+          .Case([&](chunk::StepOp) { return inputs_.step; })
+          .Default([](Operation *) { return std::nullopt; });
+  if (!value)
+    return op->emitOpError("is unknown to the chunk interpreter");
+  rank.values.bind(op->getResult(0), *value);
+  return success();
+}
+
+LogicalResult Interpreter::move(chunk::MoveOp op, const Ranks &ranks) {
+  ++time_;
+  struct Delivery {
+    Rank *target;
+    size_t slot;
+    Message message;
+  };
+  std::vector<Delivery> deliveries;
+  for (Rank *rank : ranks) {
+    std::vector<Used> used;
+    FailureOr<int64_t> argument = rank->values.tryInteger(op.getArgument());
+    FailureOr<size_t> slot = size(op.getSlot(), op, "a slot", *rank);
+    if (failed(useRange(op.getSource(), op, *rank, used)) || failed(argument) || failed(slot))
+      return failure();
+    const Used &source = used.front();
+    if (source.where.bytes == 0)
+      continue;
+    int64_t peer = (rank->rank + *argument % inputs_.world + inputs_.world) % inputs_.world;
+    if (peer == rank->rank)
+      return error(op, *rank) << "expects another rank to send to, got itself: rotate(" << *argument
+                              << ")";
+    Message message;
+    message.bytes.assign(source.data(), source.data() + source.where.bytes);
+    message.source = source.buffer;
+    message.where = source.where;
+    message.time = time_;
+    message.move = op;
+    log(op, *rank,
+        std::to_string(source.where.bytes) + " bytes to rank " + std::to_string(peer) + " slot " +
+            std::to_string(*slot));
+    outputs_.wireBytes[static_cast<size_t>(rank->rank)] += static_cast<int64_t>(source.where.bytes);
+    deliveries.push_back({ranks_[static_cast<size_t>(peer)].get(), *slot, std::move(message)});
+  }
+  for (Delivery &delivery : deliveries) {
+    Pool &pool = delivery.target->pools[op.getSlots()];
+    if (delivery.slot >= pool.slots.size())
+      return error(op, *delivery.target)
+             << "expects a slot below " << pool.slots.size() << ", got " << delivery.slot;
+    if (delivery.message.bytes.size() > pool.bytes)
+      return error(op, *delivery.target)
+             << "expects a message of at most " << pool.bytes << " bytes in slot " << delivery.slot
+             << ", got " << delivery.message.bytes.size();
+    std::optional<Message> &slot = pool.slots[delivery.slot];
+    if (slot) { // slots_C4
+      InFlightDiagnostic diagnostic = error(op, *delivery.target);
+      diagnostic << "expects slot " << delivery.slot
+                 << " to be empty, got an earlier message in it";
+      diagnostic.attachNote(slot->move->getLoc()) << "the earlier message";
+      return diagnostic;
+    }
+    slot = std::move(delivery.message);
+  }
+  return success();
+}
+
+LogicalResult Interpreter::run(chunk::LaunchOp op, Rank &rank, const kernels::Kernel &kernel,
+                               ArrayRef<Used> inputs, ArrayRef<Used> outputs, size_t count) {
+  if (inputs.size() < kernel.inputsMin || inputs.size() > kernel.inputsMax)
+    return error(op, rank) << "expects " << kernel.inputsMin << " to " << kernel.inputsMax
+                           << " inputs, got " << inputs.size();
+  if (outputs.size() != 1)
+    return error(op, rank) << "expects one output, got " << outputs.size();
+  if (op.getKernel() == "mix" && op.getScalars().size() + 1 != inputs.size())
+    return error(op, rank) << "expects a scalar for each input but the first, got "
+                           << op.getScalars().size() << " for " << inputs.size() << " inputs";
+  std::vector<std::span<const std::byte>> sources;
+  for (const Used &used : inputs) {
+    if (used.where.bytes != kernel.inputBytes(count))
+      return error(op, rank) << "expects inputs of " << kernel.inputBytes(count) << " bytes for "
+                             << count << " elements, got " << used.where.bytes;
+    sources.emplace_back(used.data(), used.where.bytes);
+  }
+  const Used &target = outputs.front();
+  if (target.where.bytes != kernel.outputBytes(count))
+    return error(op, rank) << "expects an output of " << kernel.outputBytes(count) << " bytes for "
+                           << count << " elements, got " << target.where.bytes;
+  std::span<std::byte> output(target.buffer->bytes->data() + target.where.offset,
+                              target.where.bytes);
+  std::vector<double> scalars;
+  for (Value scalar : op.getScalars()) {
+    FailureOr<double> value = rank.values.tryReal(scalar);
+    if (failed(value))
+      return failure();
+    scalars.push_back(*value);
+  }
+  log(op, rank, op.getKernel().str() + " of " + std::to_string(count) + " elements");
+  kernels::Args args;
+  args.inputs = sources;
+  args.outputs = std::span(&output, 1);
+  args.scalars = scalars;
+  args.count = count;
+  kernel.run(kernel, args, 0, count);
+  target.buffer->writes.push_back({target.where, time_, op});
+  return success();
+}
+
+LogicalResult Interpreter::launch(chunk::LaunchOp op, const Ranks &ranks) {
+  ++time_;
+  std::vector<kernels::Attribute> attributes;
+  std::vector<std::string> names; // Attribute names are string_views.
+  DictionaryAttr constants = op.getConstants().value_or(DictionaryAttr::get(op.getContext()));
+  names.reserve(constants.size());
+  for (NamedAttribute constant : constants) {
+    names.push_back(constant.getName().str());
+    attributes.push_back({names.back(), cast<IntegerAttr>(constant.getValue()).getInt()});
+  }
+  kernels::Kernel kernel;
+  std::string message;
+  if (kernels::find(op.getKernel().str(), inputs_.dtype, attributes, kernel, message,
+                    /*reference=*/true) != kernels::FindError::None)
+    return op.emitOpError() << message;
+
+  std::vector<std::pair<Rank *, std::vector<Used>>> reads;
+  for (Rank *rank : ranks) {
+    std::vector<Used> inputs, outputs;
+    FailureOr<size_t> count = size(op.getCount(), op, "a count", *rank);
+    if (failed(count))
+      return failure();
+    if (*count == 0)
+      continue;
+    for (Value input : op.getInputs())
+      if (failed(use(input, op, *rank, inputs)))
+        return failure();
+    for (Value output : op.getOutputs())
+      if (failed(use(output, op, *rank, outputs)))
+        return failure();
+    if (failed(run(op, *rank, kernel, inputs, outputs, *count)))
+      return failure();
+    reads.emplace_back(rank, std::move(inputs));
+  }
+  for (auto &[rank, inputs] : reads) // Ranks do not run in order: after all of them have written.
+    for (const Used &used : inputs)
+      if (failed(checkUntouched(used, op, *rank)))
+        return failure();
+  return success();
+}
+
+LogicalResult Interpreter::loop(chunk::ForOp op, const Ranks &ranks) {
+  std::vector<std::pair<int64_t, int64_t>> bounds;
+  int64_t first = INT64_MAX, last = INT64_MIN;
+  for (Rank *rank : ranks) {
+    FailureOr<int64_t> lower = rank->values.tryInteger(op.getLower()),
+                       upper = rank->values.tryInteger(op.getUpper());
+    if (failed(lower) || failed(upper))
+      return failure();
+    bounds.emplace_back(*lower, *upper);
+    if (*lower < *upper) {
+      first = std::min(first, *lower);
+      last = std::max(last, *upper);
+    }
+  }
+  for (int64_t i = first; i < last; ++i) {
+    Ranks active;
+    for (auto [rank, bound] : llvm::zip(ranks, bounds))
+      if (bound.first <= i && i < bound.second) {
+        rank->values.bind(op.getVariable(), i);
+        active.push_back(rank);
+      }
+    if (failed(execute(op.getBody().front(), active)))
+      return failure();
+    if (++opCount_ > kOpsMax)
+      return op.emitOpError("executes more than ") << kOpsMax << " ops";
+  }
+  return success();
+}
+
+LogicalResult Interpreter::branch(chunk::IfOp op, const Ranks &ranks) {
+  Ranks yes, no;
+  for (Rank *rank : ranks) {
+    FailureOr<int64_t> condition = rank->values.tryInteger(op.getCondition());
+    if (failed(condition))
+      return failure();
+    (*condition != 0 ? yes : no).push_back(rank);
+  }
+  if (!yes.empty() && failed(execute(op.getThen().front(), yes)))
+    return failure();
+  if (!no.empty() && !op.getOtherwise().empty())
+    return execute(op.getOtherwise().front(), no);
+  return success();
+}
+
+LogicalResult Interpreter::execute(Operation *op, const Ranks &ranks) {
+  opCount_ += ranks.size();
+  if (opCount_ > kOpsMax)
+    return op->emitOpError("executes more than ") << kOpsMax << " ops";
+  if (auto inner = dyn_cast<chunk::ForOp>(op))
+    return loop(inner, ranks);
+  if (auto inner = dyn_cast<chunk::IfOp>(op))
+    return branch(inner, ranks);
+  if (auto forall = dyn_cast<chunk::ForallOp>(op)) {
+    for (Rank *rank : ranks)
+      rank->values.bind(forall.getRank(), rank->rank);
+    return execute(forall.getBody().front(), ranks);
+  }
+  if (auto inner = dyn_cast<chunk::MoveOp>(op))
+    return move(inner, ranks);
+  if (auto inner = dyn_cast<chunk::LaunchOp>(op))
+    return launch(inner, ranks);
+  for (Rank *rank : ranks) {
+    LogicalResult done = success();
+    if (isa<chunk::WaitOp>(op)) {
+      log(op, *rank, "passes the gate"); // The job has opened every gate.
+    } else if (auto cost = dyn_cast<chunk::CostOp>(op)) {
+      FailureOr<size_t> bytes = size(cost.getWireBytes(), op, "bytes", *rank);
+      if (succeeded(bytes))
+        outputs_.formulaWireBytes[static_cast<size_t>(rank->rank)] += static_cast<int64_t>(*bytes);
+      done = bytes;
+    } else if (isa<chunk::JobOp, chunk::ScratchOp, chunk::SlotsOp>(op)) {
+      done = declare(op, *rank);
+    } else {
+      done = number(op, *rank);
+    }
+    if (failed(done))
+      return failure();
+  }
+  return success();
+}
+
+LogicalResult Interpreter::execute(Block &block, const Ranks &ranks) {
+  for (auto &[slots, pool] : messages_.pools())
+    if (pool.scope == &block)
+      for (Rank *rank : ranks)
+        for (std::optional<Message> &slot : rank->pools[slots].slots)
+          slot.reset();
+  for (Operation &op : block)
+    if (failed(execute(&op, ranks)))
+      return failure();
+  return success();
+}
+
+LogicalResult Interpreter::run(chunk::ProgramOp program) {
+  Ranks ranks;
+  for (int64_t r = 0; r < inputs_.world; ++r) {
+    ranks_.push_back(std::make_unique<Rank>());
+    ranks_.back()->rank = r;
+    ranks.push_back(ranks_.back().get());
+  }
+  return execute(program.getBody().front(), ranks);
+}
+
+} // namespace
+
+FailureOr<Outputs> interpretChunk(ModuleOp module, const Inputs &inputs,
+                                  const InterpreterOptions &options) {
+  if (failed(checkInputs(module, inputs)))
+    return failure();
+  Outputs outputs = initialOutputs(inputs);
+  outputs.formulaWireBytes.assign(static_cast<size_t>(inputs.world), 0);
+  for (auto schedule : module.getOps<chunk::ScheduleOp>()) {
+    unsigned bits = inputs.dtype == kernels::DType::F32 ? 32 : 64;
+    if (llvm::none_of(schedule.getDtypes().getAsValueRange<TypeAttr>(),
+                      [&](Type type) { return type.getIntOrFloatBitWidth() == bits; }))
+      return schedule.emitOpError("expects a bucket of an element type that it accepts, got f")
+             << bits;
+    for (const auto &[name, value] : inputs.parameters)
+      if (!schedule.lookupSymbol<chunk::DeclareParameterOp>(name))
+        return schedule.emitOpError("has no parameter '") << name << "'";
+    for (chunk::Event event :
+         {chunk::Event::BeforeForward, chunk::Event::Gradient, chunk::Event::AfterUpdate})
+      for (auto program : schedule.getBody().getOps<chunk::ProgramOp>()) {
+        if (program.getEvent() != event)
+          continue;
+        FailureOr<ChunkMessages> messages = ChunkMessages::analyze(program);
+        if (failed(messages) ||
+            failed(Interpreter(inputs, options, outputs, *messages).run(program)))
+          return failure();
+      }
+  }
+  return outputs;
+}
+
+} // namespace bagua::compiler
