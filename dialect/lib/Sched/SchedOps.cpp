@@ -208,8 +208,8 @@ LogicalResult ProgramOp::verifyRegions() {
       stepTime.insert(op->getResult(0));
     for (auto [value, what] : bindTimeOperands(op)) // program_C3
       if (stepTime.contains(value))
-        return op->emitOpError("expects a ")
-               << what << " known at bind time, got one that depends on the step";
+        return op->emitOpError("expects its ")
+               << what << " to be known at bind time, got one that depends on the step";
 
     LogicalResult named = llvm::TypeSwitch<Operation *, LogicalResult>(op) // program_C4
                               .Case<JobOp, ScratchOp, SlotsOp, EventsOp>(

@@ -66,7 +66,7 @@ def Sched_ProgramOp : Sched_Op<"program", [
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, Sched_Trigger:$trigger);
   let regions = (region SizedRegion<1>:$body);
-  let assemblyFormat = "$sym_name `on` $trigger attr-dict-with-keyword $body";
+  let assemblyFormat = "$sym_name `on` `` $trigger attr-dict-with-keyword $body";
   let hasRegionVerifier = 1;
 }
 
@@ -78,6 +78,13 @@ def Sched_CostOp : Sched_Op<"cost", [Terminator, TopOfProgram]> {
 
 def Sched_ForOp : Sched_Op<"for", [AmongSteps, SingleBlock, NoTerminator]> {
   let summary = "Repeats its steps for each value in [lower, upper), bounds of bind time";
+  let description = [{
+    - C1: one loop variable, of type index.
+
+    ```mlir
+    sched.for %k = %one to %n { … }
+    ```
+  }];
   let arguments = (ins Index:$lower, Index:$upper);
   let regions = (region SizedRegion<1>:$body);
   let hasCustomAssemblyFormat = 1;
@@ -90,8 +97,13 @@ def Sched_ForOp : Sched_Op<"for", [AmongSteps, SingleBlock, NoTerminator]> {
   }];
 }
 
-def Sched_IfOp : Sched_Op<"if", [AmongSteps, NoTerminator, NoRegionArguments]> {
+def Sched_IfOp : Sched_Op<"if", [AmongSteps, SingleBlock, NoTerminator, NoRegionArguments]> {
   let summary = "Steps under a bind-time condition";
+  let description = [{
+    ```mlir
+    sched.if %many { … } else { … }
+    ```
+  }];
   let arguments = (ins I1:$condition);
   let regions = (region SizedRegion<1>:$then_region, MaxSizedRegion<1>:$else_region);
   let assemblyFormat = "$condition $then_region (`else` $else_region^)? attr-dict";
@@ -143,7 +155,7 @@ def Sched_JobOp : Sched_StorageOp<"job"> {
   let summary = "The job's gradient or weight bucket: length * element_bytes bytes";
   let arguments = (ins StrAttr:$name, Sched_Role:$role);
   let results = (outs Res<Sched_Buffer, "", [MemAlloc]>:$buffer);
-  let assemblyFormat = "$name $role attr-dict";
+  let assemblyFormat = "$name `` $role attr-dict";
 }
 
 def Sched_ScratchOp : Sched_StorageOp<"scratch"> {
@@ -197,7 +209,7 @@ def Sched_ViewOp : Sched_Op<"view", [Pure, InProgram]> {
   }];
   let arguments = (ins Sched_Slots:$slots, Index:$slot, Index:$offset, Index:$bytes, Optional<I1>:$when);
   let results = (outs Sched_Range:$range);
-  let assemblyFormat = "$slots `[` $slot `]` `[` $offset `,` $bytes `]` (`when` $when^)? attr-dict";
+  let assemblyFormat = "$slots `[` $slot `]` `` `[` $offset `,` $bytes `]` (`when` $when^)? attr-dict";
 }
 
 def Sched_EventOp : Sched_Op<"event", [Pure, InProgram]> {
@@ -211,6 +223,7 @@ def Sched_GatherOp : Sched_Op<"gather", [Pure, AmongSteps, SingleBlockImplicitTe
   let summary = "The references yielded for each value of a variable, in order";
   let description = [{
     - C1: the result is a list of what is yielded: ranges or events.  C2: yields at least one.
+    - C3: one loop variable, of type index.
 
     ```mlir
     %xs = sched.gather %p = %zero to %n {
@@ -302,7 +315,7 @@ def Sched_ReleaseOp : Sched_AnyQueueOp<"release"> {
     ```
   }];
   let arguments = !con((ins Sched_Slots:$slots, Index:$slot, Sched_Queue:$queue), syncOperands);
-  let assemblyFormat = "$slots `[` $slot `]` `on` $queue" # syncFormat;
+  let assemblyFormat = "$slots `[` $slot `]` `on` `` $queue" # syncFormat;
 }
 
 def Sched_LaunchOp : Sched_FixedQueueOp<"launch", "Cpu"> {
@@ -336,7 +349,7 @@ def Sched_WaitGateOp : Sched_AnyQueueOp<"wait_gate"> {
     ```
   }];
   let arguments = !con((ins Sched_Gate:$gate, Sched_Queue:$queue), syncOperands);
-  let assemblyFormat = "$gate `on` $queue" # syncFormat;
+  let assemblyFormat = "`` $gate `on` `` $queue" # syncFormat;
 }
 
 #endif
