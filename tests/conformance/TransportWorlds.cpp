@@ -1,7 +1,9 @@
 // The table of transports that the conformance suite runs over.
 #include "TransportWorlds.h"
 
+#include "HostsGroup.h"
 #include "bagua/Loopback.h"
+#include "bagua/Transports.h"
 #include "bagua/Ucx.h"
 #include "bagua/Window.h"
 
@@ -32,7 +34,9 @@ TransportKind loopback(const char *name, LoopbackWorld::Mode mode, uint32_t dela
 /// Ranks joined by a group of this process.
 class GroupWorld : public TransportWorld {
 public:
-  explicit GroupWorld(int world) : world_(world), groups_(static_cast<size_t>(world)) {
+  /// `hosts`: rank r pretends to be on host r % hosts.
+  explicit GroupWorld(int world, int hosts = 1)
+      : world_(world), hosts_(hosts), groups_(static_cast<size_t>(world)) {
     for (int r = 0; r < world; ++r) {
       StatusOr<std::shared_ptr<Doorbell>> doorbell = makeSharedDoorbell();
       BAGUA_CHECK(doorbell.ok());
@@ -44,7 +48,11 @@ public:
     options.rank = rank;
     options.world = world_;
     options.localStore = store_;
-    BAGUA_ASSIGN(groups_[static_cast<size_t>(rank)], Group::create(options));
+    BAGUA_ASSIGN(std::unique_ptr<Group> group, Group::create(options));
+    std::vector<int> hosts;
+    for (int r = 0; r < world_; ++r)
+      hosts.push_back(r % hosts_);
+    groups_[static_cast<size_t>(rank)] = std::make_unique<HostsGroup>(std::move(group), hosts);
     return createOn(*groups_[static_cast<size_t>(rank)], doorbell(rank));
   }
   std::shared_ptr<Doorbell> doorbell(int rank) final {
@@ -56,7 +64,7 @@ protected:
                                                         std::shared_ptr<Doorbell> doorbell) = 0;
 
 private:
-  const int world_;
+  const int world_, hosts_;
   std::shared_ptr<Store> store_ = makeLocalStore();
   std::vector<std::unique_ptr<Group>> groups_; ///< By rank, each touched by its own thread.
   std::vector<std::shared_ptr<Doorbell>> doorbells_;
@@ -89,6 +97,17 @@ private:
   }
 };
 
+class AutoTestWorld final : public GroupWorld {
+public:
+  explicit AutoTestWorld(int world) : GroupWorld(world, 2) {}
+
+private:
+  StatusOr<std::unique_ptr<Transport>> createOn(Group &group,
+                                                std::shared_ptr<Doorbell> doorbell) override {
+    return makeTransport("auto", group, std::move(doorbell));
+  }
+};
+
 TransportKind window(const char *name, bool shareMappings) {
   return {name,
           [=](int world) -> std::unique_ptr<TransportWorld> {
@@ -111,6 +130,11 @@ const std::vector<TransportKind> &transportKinds() {
       {"Ucx",
        [](int world) -> std::unique_ptr<TransportWorld> {
          return std::make_unique<UcxTestWorld>(world);
+       },
+       false},
+      {"AutoTwoHosts",
+       [](int world) -> std::unique_ptr<TransportWorld> {
+         return std::make_unique<AutoTestWorld>(world);
        },
        false},
 #endif
