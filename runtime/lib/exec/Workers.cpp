@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <deque>
 #include <mutex>
+#include <oneapi/tbb/global_control.h>
 #include <oneapi/tbb/task_arena.h>
+#include <optional>
 #include <sched.h>
 #include <vector>
 
@@ -73,8 +75,14 @@ public:
       : threads_(threads), doorbell_(std::move(doorbell)) {
     // No slot is kept for the driver: it helps from outside, so that it can look at the transport
     // between pieces.
-    if (threads > 1)
+    if (threads > 1) {
+      // Else TBB makes no more workers than there are cores, and says so on stderr.
+      size_t allowed =
+          tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism);
+      limit_.emplace(tbb::global_control::max_allowed_parallelism,
+                     std::max(allowed, static_cast<size_t>(threads)));
       arena_.initialize(threads - 1, 0);
+    }
   }
   ~ArenaWorkers() override {
     while (tasks_.load(std::memory_order_acquire) != 0)
@@ -121,6 +129,7 @@ public:
 private:
   const int threads_;
   std::shared_ptr<Doorbell> doorbell_;
+  std::optional<tbb::global_control> limit_;
   tbb::task_arena arena_{tbb::task_arena::automatic};
   std::atomic<int> tasks_{0};
   std::mutex mutex_;

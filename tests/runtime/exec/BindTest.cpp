@@ -1,0 +1,256 @@
+// Binding: what must be equal on all ranks, and what one rank can get wrong.
+#include "RankThreads.h"
+#include "SampleSchedules.h"
+#include "ScheduleBuilder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace bagua::rt::testing {
+namespace {
+
+using S = ScheduleBuilder;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::string message(const Status &status) { return std::string(status.message()); }
+
+struct Attempt {
+  std::shared_ptr<const Schedule> schedule;
+  Bucket bucket;
+  Binding::Options options;
+};
+
+/// Every rank's result of binding what `make` says.
+std::vector<Status> bindAll(int world, const std::function<Attempt(int rank)> &make) {
+  std::vector<Status> results(static_cast<size_t>(world));
+  runRanks(connection("View"), world, {}, [&](Rank &self) {
+    Attempt attempt = make(self.rank);
+    results[static_cast<size_t>(self.rank)] =
+        Binding::create(self.engine, attempt.schedule, attempt.bucket, attempt.options).status();
+    // The group goes on: a failed bind is no verdict.
+    alignas(8) static std::byte memory[2][64];
+    Bucket good{"good", 4, fb::DType::F32, memory[self.rank % 2], nullptr};
+    auto again = Binding::create(self.engine, loadOrDie(gradientAllReduceSchedule()), good, {});
+    EXPECT_TRUE(again.ok()) << again.status();
+  });
+  return results;
+}
+
+class BindTest : public ::testing::Test {
+protected:
+  alignas(8) std::byte memory[4][1024] = {};
+  std::shared_ptr<const Schedule> allReduce = loadOrDie(gradientAllReduceSchedule());
+  Attempt attempt(int rank) {
+    return {allReduce, {"layer1", 100, fb::DType::F32, memory[rank], nullptr}, {}};
+  }
+  void expectMismatch(const std::vector<Status> &results, const std::vector<const char *> &parts) {
+    for (const Status &status : results) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+      for (const char *part : parts)
+        EXPECT_THAT(message(status), HasSubstr(part));
+    }
+  }
+};
+
+TEST_F(BindTest, B43_DifferentLengthsAreRefusedBeforeDataMoves) {
+  expectMismatch(bindAll(3,
+                         [&](int rank) {
+                           Attempt one = attempt(rank);
+                           one.bucket.length = rank == 1 ? 99 : 100;
+                           return one;
+                         }),
+                 {"bucket.length", "rank 1", "99", "100"});
+}
+
+TEST_F(BindTest, B44_DifferentNamesAreRefusedWithBoth) {
+  expectMismatch(bindAll(3,
+                         [&](int rank) {
+                           Attempt one = attempt(rank);
+                           one.bucket.name = rank == 2 ? "layer2" : "layer1";
+                           return one;
+                         }),
+                 {"bucket.name", "rank 2", "layer1", "layer2"});
+}
+
+TEST_F(BindTest, DifferentDTypesAreRefused) {
+  expectMismatch(bindAll(2,
+                         [&](int rank) {
+                           Attempt one = attempt(rank);
+                           one.bucket.dtype = rank == 0 ? fb::DType::F32 : fb::DType::F64;
+                           return one;
+                         }),
+                 {"bucket.dtype", "F32", "F64"});
+}
+
+TEST_F(BindTest, DifferentSchedulesAreRefusedByName) {
+  expectMismatch(bindAll(2,
+                         [&](int rank) {
+                           Attempt one = attempt(rank);
+                           if (rank == 1)
+                             one.schedule = loadOrDie(bytegradSchedule());
+                           return one;
+                         }),
+                 {"schedule.name", "bytegrad", "gradient_allreduce"});
+  expectMismatch(bindAll(2,
+                         [&](int rank) {
+                           Attempt one = attempt(rank);
+                           one.schedule = loadOrDie(bytegradSchedule(8, rank == 1 ? 1024 : 2048));
+                           return one;
+                         }),
+                 {"schedule.digest"});
+}
+
+TEST_F(BindTest, DifferentCallsAreRefused) {
+  runRanks(connection("View"), 2, {}, [&](Rank &self) {
+    Attempt one = attempt(self.rank);
+    Status status = self.rank == 0
+                        ? Binding::create(self.engine, one.schedule, one.bucket, {}).status()
+                        : self.engine.agree("barrier 'x'", "barrier", "true");
+    EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+    EXPECT_THAT(message(status), AllOf(HasSubstr("bind"), HasSubstr("barrier 'x'")));
+  });
+}
+
+TEST_F(BindTest, NegativeOneRankWithoutMemoryIsNamedOnAll) {
+  auto results = bindAll(3, [&](int rank) {
+    Attempt one = attempt(rank);
+    if (rank == 1)
+      one.bucket.gradient = nullptr;
+    return one;
+  });
+  for (const Status &status : results) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(message(status),
+                AllOf(HasSubstr("layer1"), HasSubstr("gradient"), HasSubstr("null")));
+  }
+  EXPECT_THAT(message(results[0]), HasSubstr("rank 1 cannot bind"));
+}
+
+TEST_F(BindTest, NegativeDTypeThatTheScheduleDoesNotTake) {
+  for (const Status &status : bindAll(2, [&](int rank) {
+         Attempt one = attempt(rank);
+         one.schedule = loadOrDie(bytegradSchedule());
+         one.bucket.dtype = fb::DType::F64;
+         return one;
+       })) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(message(status), AllOf(HasSubstr("bytegrad"), HasSubstr("F32"), HasSubstr("F64")));
+  }
+}
+
+TEST_F(BindTest, NegativeMisalignedMemory) {
+  for (const Status &status : bindAll(1, [&](int rank) {
+         Attempt one = attempt(rank);
+         one.bucket.gradient += 2;
+         return one;
+       }))
+    EXPECT_THAT(message(status), HasSubstr("multiple of 4"));
+}
+
+TEST_F(BindTest, NegativeMoreMemoryThanAllowed) {
+  for (const Status &status : bindAll(2, [&](int rank) {
+         Attempt one = attempt(rank);
+         one.schedule = loadOrDie(bytegradSchedule());
+         one.options.memoryBytesMax = 100;
+         return one;
+       })) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+    EXPECT_THAT(message(status), AllOf(HasSubstr("layer1"), HasSubstr("100 bytes")));
+  }
+}
+
+TEST_F(BindTest, NegativeParameterThatTheScheduleDoesNotHave) {
+  for (const Status &status : bindAll(2, [&](int rank) {
+         Attempt one = attempt(rank);
+         one.options.parameters = {{"warmup", int64_t{3}}};
+         return one;
+       }))
+    EXPECT_THAT(message(status), AllOf(HasSubstr("warmup"), HasSubstr("gradient_allreduce")));
+}
+
+// ---- Kernels that do not fit ----
+
+/// One launch of `kernel` over the whole gradient, into scratch of `bytesPerElement`.
+fb::ScheduleT launchOnce(const std::string &kernel,
+                         std::vector<std::pair<std::string, int64_t>> attributes,
+                         std::vector<fb::DType> dtypes, int64_t outputBytesPerElement,
+                         int inputs = 1) {
+  ScheduleBuilder s("once", 1, std::move(dtypes));
+  E zero = s.constant(0), bytes = s.length() * s.elementBytes();
+  s.program("gradient", fb::Event::Gradient, 0, zero, zero);
+  uint32_t g = s.jobBuffer("gradient", fb::Role::Gradient);
+  E outputBytes = s.length() * outputBytesPerElement;
+  uint32_t out = s.scratch("out", outputBytes);
+  std::vector<S::RangesPtr> in;
+  for (int i = 0; i < inputs; ++i)
+    in.push_back(S::one(S::range(g, zero, bytes)));
+  s.line(9);
+  s.launch(s.kernel(kernel, std::move(attributes)), std::move(in),
+           S::list(S::one(S::range(out, zero, outputBytes))), s.length());
+  return s.take();
+}
+
+TEST_F(BindTest, NegativeKernelThatDoesNotFit) {
+  struct {
+    fb::ScheduleT schedule;
+    fb::DType dtype;
+    absl::StatusCode code;
+    std::vector<const char *> parts;
+  } cases[] = {
+      {launchOnce("transmogrify", {}, {fb::DType::F32}, 4),
+       fb::DType::F32,
+       absl::StatusCode::kUnimplemented,
+       {"transmogrify", "F32", "once.mlir:9"}},
+      {launchOnce("minmax_encode", {{"bits", 8}, {"block", 64}}, {fb::DType::F64}, 8),
+       fb::DType::F64,
+       absl::StatusCode::kUnimplemented,
+       {"minmax_encode", "F64", "once.mlir:9"}},
+      {launchOnce("minmax_encode", {{"bits", 9}, {"block", 64}}, {fb::DType::F32}, 8),
+       fb::DType::F32,
+       absl::StatusCode::kInvalidArgument,
+       {"minmax_encode", "bits"}},
+      {launchOnce("copy", {}, {fb::DType::F32}, 8),
+       fb::DType::F32,
+       absl::StatusCode::kInvalidArgument,
+       {"copy", "output 0", "400", "800"}},
+      {launchOnce("copy", {}, {fb::DType::F32}, 4, 2),
+       fb::DType::F32,
+       absl::StatusCode::kInvalidArgument,
+       {"copy", "inputs", "got 2"}},
+      {launchOnce("mix", {}, {fb::DType::F32}, 4, 2),
+       fb::DType::F32,
+       absl::StatusCode::kInvalidArgument,
+       {"mix", "expects 1 scalars, got 0"}},
+  };
+  for (auto &one : cases) {
+    alignas(8) static std::byte large[1024];
+    auto schedule = loadOrDie(one.schedule);
+    for (const Status &status : bindAll(1, [&](int) {
+           return Attempt{schedule, {"layer1", 100, one.dtype, large, nullptr}, {}};
+         })) {
+      EXPECT_EQ(status.code(), one.code) << status;
+      for (const char *part : one.parts)
+        EXPECT_THAT(message(status), HasSubstr(part));
+    }
+  }
+}
+
+TEST_F(BindTest, NegativeOverlappingRanges) {
+  ScheduleBuilder s("overlap");
+  E zero = s.constant(0), four = s.constant(4), bytes = s.length() * s.elementBytes() - 4;
+  s.program("gradient", fb::Event::Gradient, 0, zero, zero);
+  uint32_t g = s.jobBuffer("gradient", fb::Role::Gradient);
+  s.launch(s.kernel("reduce_sum"), S::list(S::one(S::range(g, zero, bytes))),
+           S::list(S::one(S::range(g, four, bytes))), s.length() - 1);
+  auto schedule = loadOrDie(s.take());
+  for (const Status &status : bindAll(1, [&](int rank) {
+         Attempt one = attempt(rank);
+         one.schedule = schedule;
+         return one;
+       }))
+    EXPECT_THAT(message(status), AllOf(HasSubstr("reduce_sum"), HasSubstr("overlaps")));
+}
+
+} // namespace
+} // namespace bagua::rt::testing
