@@ -1,0 +1,165 @@
+// Chunk programs: interpreted, they give the oracle's bytes; lowered, the same bytes in any order
+// of the queues, on transports that copy and those that do not; and the checker proves the lowered
+// program.
+#include "../../CompilerTestSupport.h"
+#include "Oracle.h"
+
+#include "bagua/compiler/Checker.h"
+#include "bagua/compiler/ChunkPasses.h"
+#include "bagua/compiler/EmitSchedule.h"
+#include "bagua/dialect/Chunk/ChunkOps.h"
+
+#include "mlir/Pass/PassManager.h"
+
+#include <gmock/gmock.h>
+
+namespace bagua::test {
+namespace {
+
+using compiler::Bytes;
+using compiler::Inputs;
+using compiler::InterpreterOptions;
+using testing::HasSubstr;
+
+class ChunkIr : public Ir {
+public:
+  ChunkIr() { context().loadDialect<ir::chunk::ChunkDialect>(); }
+
+  std::string text(const std::string &name) {
+    for (const char *folder : {"/tests/dialect/Chunk/", "/tests/compiler/Conversion/ChunkToSched/"})
+      if (std::string path = BAGUA_SOURCE_DIR + (folder + name) + ".mlir"; std::ifstream(path))
+        return readFile(path);
+    ADD_FAILURE() << "no " << name;
+    return "";
+  }
+
+  /// Null after an error.
+  mlir::OwningOpRef<mlir::ModuleOp> lower(mlir::ModuleOp module) {
+    mlir::OwningOpRef<mlir::ModuleOp> result(module.clone());
+    mlir::PassManager manager(&context());
+    manager.addPass(compiler::createChunkToSched());
+    if (failed(manager.run(*result)))
+      return nullptr;
+    return result;
+  }
+};
+
+constexpr int64_t kWorlds[] = {1, 2, 3, 4, 5, 8};
+
+template <typename T> Inputs inputsOf(int64_t world, int64_t length) {
+  Inputs inputs;
+  inputs.world = world;
+  inputs.length = length;
+  inputs.dtype = sizeof(T) == 4 ? kernels::DType::F32 : kernels::DType::F64;
+  fillInputs(inputs, 11, compiler::Fill::Edge);
+  return inputs;
+}
+
+/// Lowered programs give the bytes of the interpreted one.
+template <typename T>
+void checkLowered(ChunkIr &ir, mlir::ModuleOp lowered, const Inputs &inputs,
+                  const compiler::Outputs &expected) {
+  for (uint64_t seed : {0, 1, 2, 3})
+    for (bool copy : {false, true}) {
+      InterpreterOptions options;
+      options.seed = seed;
+      options.copyMessages = copy;
+      SCOPED_TRACE(testing::Message() << "lowered, seed " << seed << (copy ? ", copy" : ", view"));
+      auto outputs = interpretSched(lowered, inputs, options);
+      ASSERT_TRUE(succeeded(outputs)) << ir.diagnostics();
+      EXPECT_EQ(firstDifference<T>(outputs->gradients, expected.gradients), "");
+      EXPECT_EQ(firstDifference<T>(outputs->weights, expected.weights), "");
+      EXPECT_EQ(outputs->wireBytes, expected.wireBytes);
+      EXPECT_EQ(outputs->formulaWireBytes, expected.formulaWireBytes);
+    }
+}
+
+template <typename T, typename F>
+void checkAgainstOracle(const std::string &name, bool weights, F &&oracle) {
+  ChunkIr ir;
+  auto module = ir.parse(ir.text(name));
+  ASSERT_TRUE(module) << ir.diagnostics();
+  auto lowered = ir.lower(*module);
+  ASSERT_TRUE(lowered) << ir.diagnostics();
+  for (int64_t world : kWorlds)
+    for (int64_t length : {0, 1, 31, 2047, 2048, 2049, 20011}) {
+      SCOPED_TRACE(testing::Message() << name << ", world " << world << ", length " << length);
+      Inputs inputs = inputsOf<T>(world, length);
+      OracleResult<T> expected = oracle(elementsOf<T>(weights ? inputs.weights : inputs.gradients));
+      auto outputs = interpretChunk(*module, inputs);
+      ASSERT_TRUE(succeeded(outputs)) << ir.diagnostics();
+      EXPECT_EQ(firstDifference<T>(weights ? outputs->weights : outputs->gradients,
+                                   bytesOf(expected.values)),
+                "");
+      EXPECT_EQ(firstDifference<T>(weights ? outputs->gradients : outputs->weights,
+                                   weights ? inputs.gradients : inputs.weights),
+                "");
+      EXPECT_EQ(outputs->wireBytes, expected.wireBytes);
+      EXPECT_EQ(outputs->formulaWireBytes, expected.wireBytes);
+      checkLowered<T>(ir, *lowered, inputs, *outputs);
+    }
+}
+
+TEST(ChunkToSchedTest, GradientAllreduceF32EqualsOracle) {
+  checkAgainstOracle<float>("gradient-allreduce", false, oracleGradientAllreduce<float>);
+}
+
+TEST(ChunkToSchedTest, GradientAllreduceF64EqualsOracle) {
+  checkAgainstOracle<double>("gradient-allreduce", false, oracleGradientAllreduce<double>);
+}
+
+TEST(ChunkToSchedTest, BytegradEqualsOracle) {
+  checkAgainstOracle<float>("bytegrad", false, [](const PerRank<float> &gradients) {
+    return oracleBytegrad(gradients, 8, 2048);
+  });
+}
+
+TEST(ChunkToSchedTest, DecentralizedF32EqualsOracle) {
+  checkAgainstOracle<float>("decentralized", true, oracleDecentralized<float>);
+}
+
+TEST(ChunkToSchedTest, DecentralizedF64EqualsOracle) {
+  checkAgainstOracle<double>("decentralized", true, oracleDecentralized<double>);
+}
+
+/// B101, B102, B103, B110, B120 for every lowered program.
+void checkProven(const std::string &name) {
+  ChunkIr ir;
+  auto module = ir.parse(ir.text(name));
+  ASSERT_TRUE(module) << ir.diagnostics();
+  auto lowered = ir.lower(*module);
+  ASSERT_TRUE(lowered) << ir.diagnostics();
+  auto bytes = compiler::emitSchedule(*lowered);
+  ASSERT_TRUE(succeeded(bytes)) << ir.diagnostics();
+  auto schedule = rt::Schedule::fromBytes(*bytes);
+  ASSERT_TRUE(schedule.ok()) << schedule.status();
+  auto report = compiler::check(**schedule);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_GT(report->cases, 0u);
+  EXPECT_EQ(report->casesWithoutRaces, 0u);
+  for (const compiler::Finding &finding : report->findings)
+    ADD_FAILURE() << finding.text();
+}
+
+TEST(ChunkToSchedTest, GradientAllreduceIsProven) { checkProven("gradient-allreduce"); }
+TEST(ChunkToSchedTest, BytegradIsProven) { checkProven("bytegrad"); }
+TEST(ChunkToSchedTest, DecentralizedIsProven) { checkProven("decentralized"); }
+
+TEST(ChunkToSchedTest, SameBytesTwice) {
+  for (const char *name : {"gradient-allreduce", "bytegrad", "decentralized"}) {
+    std::vector<std::vector<uint8_t>> results;
+    for (int run = 0; run < 2; ++run) {
+      ChunkIr ir;
+      auto module = ir.parse(ir.text(name));
+      auto lowered = ir.lower(*module);
+      ASSERT_TRUE(lowered) << ir.diagnostics();
+      auto bytes = compiler::emitSchedule(*lowered);
+      ASSERT_TRUE(succeeded(bytes)) << ir.diagnostics();
+      results.push_back(*bytes);
+    }
+    EXPECT_EQ(results[0], results[1]) << name;
+  }
+}
+
+} // namespace
+} // namespace bagua::test
