@@ -8,6 +8,12 @@
 
 namespace bagua::rt {
 
+/// A copy that shares no reference count with `status`, for another thread: thread sanitizers
+/// cannot see into the system's libabsl and take the shared count for a race.
+inline Status unshared(const Status &status) {
+  return status.ok() ? absl::OkStatus() : Status(status.code(), status.message());
+}
+
 /// Written once, read by everyone without a lock.
 class VerdictCell {
 public:
@@ -19,12 +25,12 @@ public:
   bool set() const { return verdict_.load(std::memory_order_acquire) != nullptr; }
   Status get() const {
     const Status *verdict = verdict_.load(std::memory_order_acquire);
-    return verdict ? *verdict : absl::OkStatus();
+    return verdict ? unshared(*verdict) : absl::OkStatus();
   }
   /// True if this call was the first. `verdict` is an error.
   bool put(const Status &verdict) {
     const Status *expected = nullptr;
-    const Status *mine = new Status(verdict);
+    const Status *mine = new Status(unshared(verdict));
     if (verdict_.compare_exchange_strong(expected, mine, std::memory_order_acq_rel))
       return true;
     delete mine;

@@ -75,8 +75,9 @@ public:
   StatusOr<std::shared_ptr<Shared>> generation(int world) {
     std::lock_guard lock(mutex_);
     if (shared_) {
-      std::lock_guard sessionLock(shared_->mutex);
-      if (shared_->session.over())
+      std::shared_ptr<Shared> last = shared_; // Outlives the lock on its mutex.
+      std::lock_guard sessionLock(last->mutex);
+      if (last->session.over())
         shared_.reset();
     }
     if (!shared_)
@@ -264,7 +265,7 @@ private:
     std::unique_lock lock(shared_->mutex);
     if (!shared_->session.hasVerdict())
       return;
-    Status verdict = shared_->session.verdict();
+    Status verdict = unshared(shared_->session.verdict());
     // Under the lock, so that none of them is destroyed meanwhile; callbacks must not block.
     for (LocalGroup *group : shared_->groups)
       group->deliver(verdict);

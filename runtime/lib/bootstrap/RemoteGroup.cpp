@@ -507,7 +507,7 @@ StatusOr<std::string> RemoteGroup::call(Type type, const wire::Writer &body,
   if (!impl_->running)
     return absl::FailedPreconditionError(cat("rank ", launch_.rank, " has left its group"));
   if (!impl_->gone.ok())
-    return impl_->gone;
+    return unshared(impl_->gone);
   if (std::this_thread::get_id() == impl_->thread.get_id())
     return absl::FailedPreconditionError("the monitor thread cannot ask the store");
   uint64_t request = ++impl_->lastRequest;
@@ -527,7 +527,7 @@ StatusOr<std::string> RemoteGroup::call(Type type, const wire::Writer &body,
     impl_->changed.wait(lock, done);
   impl_->pending.erase(request);
   if (pending->done) {
-    BAGUA_TRY(pending->status);
+    BAGUA_TRY(std::move(pending->status));
     return std::move(pending->value);
   }
   if (inTime)
@@ -645,7 +645,7 @@ void RemoteGroup::handle(Type type, uint64_t request, std::string_view body) {
     auto found = impl_->pending.find(request);
     if (found == impl_->pending.end())
       return; // Nobody waits any more.
-    found->second->status = status;
+    found->second->status = std::move(status);
     found->second->value = value;
     found->second->done = true;
     impl_->changed.notify_all();
@@ -776,11 +776,11 @@ void RemoteGroup::decide(const Status &verdict) {
 void RemoteGroup::finish(const Status &gone) {
   std::lock_guard lock(impl_->mutex);
   if (impl_->gone.ok())
-    impl_->gone = gone;
+    impl_->gone = unshared(gone);
   for (auto &[request, pending] : impl_->pending) {
     if (pending->done)
       continue;
-    pending->status = gone;
+    pending->status = unshared(gone);
     pending->done = true;
   }
   impl_->changed.notify_all();

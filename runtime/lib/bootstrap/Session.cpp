@@ -1,5 +1,6 @@
 // One generation of a group: who has joined, what each rank does, what is stored, and the verdict.
 #include "Session.h"
+#include "GroupBase.h"
 #include "Text.h"
 
 #include <algorithm>
@@ -211,7 +212,7 @@ StatusOr<std::shared_ptr<Gather>> Session::contribute(std::string_view what, int
 
 const Status &Session::condemn(const Status &reason) {
   if (verdict_.ok() && !reason.ok())
-    verdict_ = reason;
+    verdict_ = unshared(reason);
   return verdict_;
 }
 

@@ -1,6 +1,7 @@
 // The group's store over TCP: lives in rank 0 or in the launcher.
 #include "StoreServer.h"
 #include "Fork.h"
+#include "GroupBase.h"
 #include "Host.h"
 #include "Net.h"
 #include "Protocol.h"
@@ -122,6 +123,7 @@ struct StoreServer::Impl {
   std::map<Gather *, std::pair<std::shared_ptr<Gather>, std::vector<Waiter>>> gathers;
   bool welcomed = false, verdictSent = false;
   int refusals = 0;
+  std::map<int, std::string> ended; ///< Ranks whose process is gone, says the launcher, and how.
   Clock::time_point lastTick = Clock::now();
 
   // ---- Connections ----
@@ -503,6 +505,15 @@ struct StoreServer::Impl {
     }
     connection->rank = rank;
     members[rank] = connection;
+    missEnded();
+  }
+
+  /// A rank whose process has ended will never join: nobody need wait for the timeout.
+  void missEnded() {
+    for (const auto &[rank, how] : ended)
+      if (session && !session->complete() && !session->member(rank).joined)
+        session->condemn(
+            absl::UnavailableError(cat("rank ", rank, " ", how, " before it joined the group")));
   }
 
   void endSession() {
@@ -685,19 +696,18 @@ void StoreServer::configure(int world, const std::string &job, int hostRank) {
 
 void StoreServer::rankEnded(int rank, const std::string &how) {
   asio::post(impl_->io, [impl = impl_.get(), rank, how] {
-    if (!impl->session || rank < 0 || rank >= impl->session->world())
+    if (rank < 0 || rank >= impl->options.world)
       return;
-    if (impl->session->member(rank).joined)
+    impl->ended[rank] = how;
+    if (impl->session && impl->session->member(rank).joined)
       impl->session->dead(rank, how);
-    else if (!impl->session->complete())
-      impl->session->condemn(
-          absl::UnavailableError(cat("rank ", rank, " ", how, " before it joined the group")));
+    impl->missEnded();
     impl->settle();
   });
 }
 
 void StoreServer::condemn(const Status &reason) {
-  asio::post(impl_->io, [impl = impl_.get(), reason] {
+  asio::post(impl_->io, [impl = impl_.get(), reason = unshared(reason)] {
     if (!impl->session)
       return;
     impl->session->condemn(reason);
