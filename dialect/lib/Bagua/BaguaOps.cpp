@@ -53,12 +53,18 @@ static void printBucketType(OpAsmPrinter &printer, Operation *, Type type) {
     printer << " : " << type;
 }
 
+/// `: T, T on #topology`, or `on #topology` for the bucket and its neighbours there.
 static ParseResult parseMixTypes(OpAsmParser &parser, Type &value, Type &neighbors,
-                                 TopologyAttr topology) {
-  if (succeeded(parser.parseOptionalColon()))
-    return failure(parser.parseType(value) || parser.parseComma() || parser.parseType(neighbors));
-  value = bucketType(parser.getContext());
-  neighbors = PerType::get(parser.getContext(), topology, value, /*own=*/false);
+                                 TopologyAttr &topology) {
+  bool typed = succeeded(parser.parseOptionalColon());
+  if (typed && (parser.parseType(value) || parser.parseComma() || parser.parseType(neighbors)))
+    return failure();
+  if (parser.parseKeyword("on") || parser.parseAttribute(topology))
+    return failure();
+  if (!typed) {
+    value = bucketType(parser.getContext());
+    neighbors = PerType::get(parser.getContext(), topology, value, /*own=*/false);
+  }
   return success();
 }
 
@@ -68,6 +74,7 @@ static void printMixTypes(OpAsmPrinter &printer, Operation *, Type value, Type n
   if (value != bucket ||
       neighbors != PerType::get(value.getContext(), topology, bucket, /*own=*/false))
     printer << " : " << value << ", " << neighbors;
+  printer << " on " << topology;
 }
 
 #define GET_OP_CLASSES

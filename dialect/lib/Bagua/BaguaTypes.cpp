@@ -169,7 +169,7 @@ DictionaryAttr MinMaxAttr::getKernelAttributes() const {
 // ---- Topologies ---------------------------------------------------------------------------------
 
 constexpr int64_t kOffsetMax = 65536;
-constexpr size_t kNeighborsMax = 16; // Lowering costs the cube of it.
+constexpr size_t kNeighborsMax = 16;                  // Lowering costs the cube of it.
 constexpr int64_t kDenominatorMax = int64_t{1} << 31; // Sums of numerators stay exact in f64.
 
 Attribute TopologyAttr::parse(AsmParser &parser, Type) {

@@ -102,7 +102,8 @@ def Bagua_StepOp : Bagua_HandlerOp<"step", [Pure]> {
 }
 
 // ---- Communication -----------------------------------------------------------------------------
-// The type after the colon is the operand's; left out, it is tensor<?xf32, #bagua.bucket>.
+// A type follows the operand it belongs to; left out, it is tensor<?xf32, #bagua.bucket>. It does not stand
+// at the end, where MLIR would take it for the type of an attribute before it.
 
 def Bagua_AllReduceOp : Bagua_HandlerOp<"all_reduce", [InferTypeOpAdaptor, Bagua_Communicates]> {
   let summary = "Every rank gets the sum or mean of all ranks' buckets";
@@ -122,7 +123,7 @@ def Bagua_AllReduceOp : Bagua_HandlerOp<"all_reduce", [InferTypeOpAdaptor, Bagua
                        OptionalAttr<Bagua_CodecAttrInterface>:$codec);
   let results = (outs Bagua_PlainTensor:$result);
   let assemblyFormat = [{
-    `` $kind $input (`over` $group^)? (`via` $codec^)? attr-dict `` custom<BucketType>(type($input))
+    `` $kind $input `` custom<BucketType>(type($input)) (`over` $group^)? (`via` $codec^)? attr-dict
   }];
   let hasVerifier = 1;
 }
@@ -137,7 +138,7 @@ def Bagua_ReduceScatterOp : Bagua_HandlerOp<"reduce_scatter", [InferTypeOpAdapto
   }];
   let arguments = (ins Bagua_ReduceKindAttr:$kind, Bagua_PlainTensor:$input, FlatSymbolRefAttr:$group);
   let results = (outs Bagua_PlainTensor:$result);
-  let assemblyFormat = "`` $kind $input `over` $group attr-dict `` custom<BucketType>(type($input))";
+  let assemblyFormat = "`` $kind $input `` custom<BucketType>(type($input)) `over` $group attr-dict";
   let hasVerifier = 1;
 }
 
@@ -149,11 +150,11 @@ def Bagua_AllToAllOp : Bagua_HandlerOp<"all_to_all", [InferTypeOpAdaptor, Bagua_
     - C1: `input` is `!bagua.per<group, T>` with T over a shard of `group`, plain or packed.
     - C2: `group` names a group.
 
-    Example: `%got = bagua.all_to_all %parts over @world : !bagua.per<@world, tensor<?xf32, #bagua.shard<@world>>>`
+    Example: `%got = bagua.all_to_all %parts : !bagua.per<@world, tensor<?xf32, #bagua.shard<@world>>> over @world`
   }];
   let arguments = (ins Bagua_AnyPer:$input, FlatSymbolRefAttr:$group);
   let results = (outs Bagua_AnyPer:$result);
-  let assemblyFormat = "$input `over` $group attr-dict `:` type($input)";
+  let assemblyFormat = "$input `:` type($input) `over` $group attr-dict";
 }
 
 def Bagua_AllGatherOp : Bagua_HandlerOp<"all_gather", [InferTypeOpAdaptor, Bagua_Communicates]> {
@@ -161,11 +162,11 @@ def Bagua_AllGatherOp : Bagua_HandlerOp<"all_gather", [InferTypeOpAdaptor, Bagua
   let description = [{
     - C1: `input` is over the bucket or a shard of `group`, plain or packed.  C2: `group` names a group.
 
-    Example: `%all = bagua.all_gather %mine over @world : tensor<?xf32, #bagua.shard<@world>>`
+    Example: `%all = bagua.all_gather %mine : tensor<?xf32, #bagua.shard<@world>> over @world`
   }];
   let arguments = (ins Bagua_AnyValue:$input, FlatSymbolRefAttr:$group);
   let results = (outs Bagua_AnyPer:$result);
-  let assemblyFormat = "$input `over` $group attr-dict `` custom<BucketType>(type($input))";
+  let assemblyFormat = "$input `` custom<BucketType>(type($input)) `over` $group attr-dict";
 }
 
 def Bagua_NeighborExchangeOp : Bagua_HandlerOp<"neighbor_exchange", [
@@ -180,7 +181,7 @@ def Bagua_NeighborExchangeOp : Bagua_HandlerOp<"neighbor_exchange", [
   }];
   let arguments = (ins Bagua_AnyValue:$input, Bagua_TopologyAttr:$topology);
   let results = (outs Bagua_AnyPer:$result);
-  let assemblyFormat = "$input `on` $topology attr-dict `` custom<BucketType>(type($input))";
+  let assemblyFormat = "$input `` custom<BucketType>(type($input)) `on` $topology attr-dict";
 }
 
 // ---- Data --------------------------------------------------------------------------------------
@@ -195,7 +196,7 @@ def Bagua_SplitOp : Bagua_HandlerOp<"split", [Pure, InferTypeOpAdaptor]> {
   }];
   let arguments = (ins Bagua_PlainTensor:$input, FlatSymbolRefAttr:$group);
   let results = (outs Bagua_AnyPer:$result);
-  let assemblyFormat = "$input `over` $group attr-dict `` custom<BucketType>(type($input))";
+  let assemblyFormat = "$input `` custom<BucketType>(type($input)) `over` $group attr-dict";
   let hasVerifier = 1;
 }
 
@@ -220,7 +221,7 @@ def Bagua_EncodeOp : Bagua_HandlerOp<"encode", [Pure, InferTypeOpAdaptor]> {
   }];
   let arguments = (ins Bagua_AnyValue:$input, Bagua_CodecAttrInterface:$codec);
   let results = (outs Bagua_AnyValue:$result);
-  let assemblyFormat = "$input `with` $codec attr-dict `` custom<BucketType>(type($input))";
+  let assemblyFormat = "$input `` custom<BucketType>(type($input)) `with` $codec attr-dict";
 }
 
 def Bagua_DecodeOp : Bagua_HandlerOp<"decode", [Pure, InferTypeOpAdaptor]> {
@@ -262,8 +263,7 @@ def Bagua_MixOp : Bagua_HandlerOp<"mix", [Pure, InferTypeOpAdaptor]> {
   let arguments = (ins Bagua_PlainTensor:$value, Bagua_AnyPer:$neighbors, Bagua_TopologyAttr:$topology);
   let results = (outs Bagua_PlainTensor:$result);
   let assemblyFormat = [{
-    $value `,` $neighbors `on` $topology attr-dict ``
-    custom<MixTypes>(type($value), type($neighbors), ref($topology))
+    $value `,` $neighbors `` custom<MixTypes>(type($value), type($neighbors), $topology) attr-dict
   }];
   let hasVerifier = 1;
 }
@@ -277,7 +277,7 @@ def Bagua_UpdateOp : Bagua_HandlerOp<"update", [MemoryEffects<[MemWrite<Bagua_Jo
     Examples: `bagua.update gradient = %mean`, `bagua.update weight = %x at before_update`
   }];
   let arguments = (ins Bagua_RoleAttr:$role, Bagua_PlainTensor:$value, OptionalAttr<Bagua_GateAttr>:$gate);
-  let assemblyFormat = "`` $role `=` $value (`at` `` $gate^)? attr-dict `` custom<BucketType>(type($value))";
+  let assemblyFormat = "`` $role `=` $value `` custom<BucketType>(type($value)) (`at` `` $gate^)? attr-dict";
   let hasVerifier = 1;
 }
 
