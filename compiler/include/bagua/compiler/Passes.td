@@ -15,6 +15,14 @@ def VerifyUniformity : Pass<"bagua-verify-uniformity", "::bagua::ir::AlgorithmOp
   }];
 }
 
+def VerifyWorldOne : Pass<"bagua-verify-world-one", "::bagua::ir::AlgorithmOp"> {
+  let summary = "Refuses codecs that would change a world of one rank";
+  let description = [{
+    Alone, an algorithm equals plain training bit for bit, so `bagua.encode` must stand under a condition
+    that implies `world > 1`. `all_reduce … via` brings its own.
+  }];
+}
+
 def ExpandVia : Pass<"bagua-expand-via", "::bagua::ir::AlgorithmOp"> {
   let summary = "Writes out all_reduce through a codec";
   let description = [{
@@ -29,12 +37,12 @@ def ExpandVia : Pass<"bagua-expand-via", "::bagua::ir::AlgorithmOp"> {
     %many = arith.cmpi ugt, %n, %one : index
     %m = scf.if %many -> (tensor<?xf32, #bagua.bucket>) {
       %parts = bagua.split %g over @world
-      %coded = bagua.encode %parts with #mm : …
-      %got = bagua.all_to_all %coded over @world : …
+      %coded = bagua.encode %parts : … with #mm
+      %got = bagua.all_to_all %coded : … over @world
       %vals = bagua.decode %got : …
       %mine = bagua.reduce mean %vals : …
-      %q = bagua.encode %mine with #mm : …
-      %all = bagua.all_gather %q over @world : …
+      %q = bagua.encode %mine : … with #mm
+      %all = bagua.all_gather %q : … over @world
       %dec = bagua.decode %all : …
       %out = bagua.concat %dec : …
       scf.yield %out : …
@@ -61,7 +69,7 @@ def BaguaToChunk : Pass<"bagua-to-chunk", "::mlir::ModuleOp"> {
 
     Before:
     ```mlir
-    %all = bagua.all_gather %mine over @world : tensor<?xf32, #bagua.shard<@world>>
+    %all = bagua.all_gather %mine : tensor<?xf32, #bagua.shard<@world>> over @world
     ```
     After:
     ```mlir

@@ -9,7 +9,6 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Remarks.h"
-#include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -178,10 +177,7 @@ private:
       scalars_.map(op.getResult(0), at.create<chunk::RankOp>());
     else if (isa<ir::StepOp>(op))
       scalars_.map(op.getResult(0), at.create<chunk::StepOp>());
-    else if (!conditions_.empty() && !isSpeculatable(&op))
-      return op.emitOpError(
-          "in a branch may fail where the branch is not taken: move it before the scf.if");
-    else
+    else // Of a branch not taken too: what fails there is not used (SPEC.md, "Expressions").
       top_.clone(op, scalars_);
     return success();
   }

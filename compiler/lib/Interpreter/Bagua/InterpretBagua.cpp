@@ -86,12 +86,19 @@ private:
   }
 
   LogicalResult runIf(scf::IfOp branch) {
-    int64_t taken = scalars_[0].integer(branch.getCondition());
-    for (int64_t rank = 1; rank < world_; ++rank)
-      if (scalars_[rank].integer(branch.getCondition()) != taken)
+    FailureOr<int64_t> first = scalars_[0].tryInteger(branch.getCondition());
+    if (failed(first))
+      return failure();
+    bool taken = *first != 0;
+    for (int64_t rank = 1; rank < world_; ++rank) {
+      FailureOr<int64_t> other = scalars_[rank].tryInteger(branch.getCondition());
+      if (failed(other))
+        return failure();
+      if ((*other != 0) != taken)
         return branch.emitOpError() << "expects a condition that is the same on all ranks, got "
                                     << (taken ? "true" : "false") << " on rank 0 and "
                                     << (taken ? "false" : "true") << " on rank " << rank;
+    }
     Block *block = taken ? branch.thenBlock() : branch.elseBlock();
     if (!block)
       return success();

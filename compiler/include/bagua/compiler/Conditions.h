@@ -1,0 +1,12 @@
+// What conditions of the `bagua` dialect imply.
+#pragma once
+
+#include "mlir/IR/Value.h"
+
+namespace bagua::compiler {
+
+/// True if `condition` being `holds` implies that there are at least two ranks: comparisons of
+/// bagua.world with a constant, and their conjunctions. False if that cannot be seen.
+bool impliesMany(mlir::Value condition, bool holds);
+
+} // namespace bagua::compiler

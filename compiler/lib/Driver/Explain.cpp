@@ -1,0 +1,429 @@
+// The figures of --explain. Formulas come from the bagua level, numbers from the chunk programs;
+// where both say the same thing they are compared.
+#include "bagua/compiler/Explain.h"
+
+#include "bagua/compiler/Conditions.h"
+#include "bagua/compiler/ExpandCollectives.h"
+#include "bagua/compiler/Pipelines.h"
+#include "bagua/compiler/ScalarEvaluator.h"
+#include "bagua/dialect/Bagua/BaguaOps.h"
+#include "bagua/dialect/Chunk/ChunkOps.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/IR/Remarks.h"
+#include "mlir/Pass/PassManager.h"
+#include "llvm/ADT/SmallSet.h"
+#include "llvm/Support/Format.h"
+
+#include <map>
+
+using namespace mlir;
+namespace chunk = bagua::ir::chunk;
+
+namespace bagua::compiler {
+namespace {
+
+// ---- Formulas -----------------------------------------------------------------------------------
+
+/// a*n*n + b*n + c in the world size n.
+struct Polynomial {
+  int64_t a = 0, b = 0, c = 0;
+
+  Polynomial operator+(Polynomial other) const { return {a + other.a, b + other.b, c + other.c}; }
+  bool isZero() const { return a == 0 && b == 0 && c == 0; }
+
+  /// "" for 1, else a factor with its "*".
+  std::string factor() const {
+    std::string text;
+    auto term = [&](int64_t factor, const char *power) {
+      if (factor == 0)
+        return;
+      text += text.empty() ? (factor < 0 ? "-" : "") : (factor < 0 ? " - " : " + ");
+      int64_t size = std::abs(factor);
+      if (size != 1 || *power == 0)
+        text += std::to_string(size) + (*power ? "*" : "");
+      text += power;
+    };
+    if (a + b + c == 0 && !isZero()) { // (n - 1) * (a*n - c): nothing travels in a world of one.
+      Polynomial rest{0, a, -c};
+      return (rest.a == 0 && rest.b == 0 && rest.c == 1 ? "" : rest.factor()) + "(n - 1)*";
+    }
+    if (a == 0 && b == 0 && c == 1)
+      return "";
+    term(a, "n^2");
+    term(b, "n");
+    term(c, "");
+    bool sum = (a != 0) + (b != 0) + (c != 0) > 1;
+    return (sum ? "(" + text + ")" : text) + "*";
+  }
+};
+
+/// Bytes on the wire of one handler: factors of the packed bytes of a bucket and of a shard.
+struct WireFormula {
+  /// By codec (null: plain), in the order of first use.
+  struct Term {
+    ir::CodecAttrInterface codec;
+    Polynomial bucket, shard; ///< Times bytes of L, and of S_r, elements.
+  };
+  SmallVector<Term> terms;
+
+  Term &of(ir::CodecAttrInterface codec) {
+    for (Term &term : terms)
+      if (term.codec == codec)
+        return term;
+    return terms.emplace_back(Term{codec, {}, {}});
+  }
+
+  std::string name(size_t index) const {
+    if (!terms[index].codec)
+      return "B";
+    return terms.size() == 1 || (terms.size() == 2 && !terms[1 - index].codec)
+               ? "P"
+               : "P" + std::to_string(index + 1);
+  }
+
+  std::string perRank() const {
+    std::string text;
+    for (size_t i = 0; i < terms.size(); ++i)
+      for (auto [factor, argument] : {std::pair(terms[i].bucket, "(L)"), {terms[i].shard, "(S_r)"}})
+        if (!factor.isZero())
+          text += (text.empty() ? "" : " + ") + factor.factor() + name(i) + argument;
+    return text.empty() ? "0" : text;
+  }
+
+  /// Shards add up to the bucket, in bytes too.
+  std::string total() const {
+    std::string text;
+    for (size_t i = 0; i < terms.size(); ++i) {
+      Polynomial bucket = terms[i].bucket;
+      Polynomial sum = Polynomial{bucket.b, bucket.c, 0} + terms[i].shard;
+      if (!sum.isZero())
+        text += (text.empty() ? "" : " + ") + sum.factor() + name(i) + "(L)";
+    }
+    return text.empty() ? "0" : text;
+  }
+};
+
+ir::CodecAttrInterface codecOf(Type type) {
+  if (auto per = dyn_cast<ir::PerType>(type))
+    type = per.getElement();
+  auto packed = dyn_cast<ir::PackedType>(type);
+  return packed ? packed.getCodec() : ir::CodecAttrInterface();
+}
+
+struct HandlerFormula {
+  WireFormula wire;
+  int64_t rounds = 0;
+  int64_t mergesBelow = 0;  ///< Worlds up to this have neighbours that coincide.
+  bool conditional = false; ///< Some of it stands in branches.
+};
+
+HandlerFormula formulaOf(ir::OnOp on) {
+  HandlerFormula formula;
+  on.walk([&](Operation *op) {
+    if (auto branch = dyn_cast<scf::IfOp>(op)) {
+      bool communicates = false;
+      branch.walk([&](Operation *inner) {
+        communicates |= isa<ir::AllToAllOp, ir::AllGatherOp, ir::NeighborExchangeOp>(inner);
+      });
+      formula.conditional |= communicates && !impliesMany(branch.getCondition(), /*holds=*/true);
+    } else if (auto move = dyn_cast<ir::AllToAllOp>(op)) {
+      WireFormula::Term &term = formula.wire.of(codecOf(move.getInput().getType()));
+      if (cast<ir::PerType>(move.getInput().getType()).getOwn()) {
+        term.shard = term.shard + Polynomial{0, 1, -1};
+      } else {
+        term.bucket = term.bucket + Polynomial{0, 0, 1};
+        term.shard = term.shard + Polynomial{0, 0, -1};
+      }
+      ++formula.rounds;
+    } else if (auto gather = dyn_cast<ir::AllGatherOp>(op)) {
+      Type type = gather.getInput().getType();
+      WireFormula::Term &term = formula.wire.of(codecOf(type));
+      Polynomial &factor = ir::isBucket(ir::unpacked(type)) ? term.bucket : term.shard;
+      factor = factor + Polynomial{0, 1, -1};
+      ++formula.rounds;
+    } else if (auto exchange = dyn_cast<ir::NeighborExchangeOp>(op)) {
+      ArrayRef<int64_t> offsets = exchange.getTopology().getOffsets();
+      WireFormula::Term &term = formula.wire.of(codecOf(exchange.getInput().getType()));
+      term.bucket = term.bucket + Polynomial{0, 0, static_cast<int64_t>(offsets.size())};
+      int64_t low = std::min<int64_t>(0, *std::min_element(offsets.begin(), offsets.end()));
+      int64_t high = std::max<int64_t>(0, *std::max_element(offsets.begin(), offsets.end()));
+      formula.mergesBelow = std::max(formula.mergesBelow, high - low);
+      ++formula.rounds;
+    }
+  });
+  return formula;
+}
+
+// ---- Numbers ------------------------------------------------------------------------------------
+
+/// Walks one chunk program as one rank and adds up what it costs.
+class ProgramCost {
+public:
+  int64_t rounds = 0, wireBytes = 0, touchedBytes = 0;
+
+  ProgramCost(const ExplainOptions &options, int64_t rank) : options_(options), rank_(rank) {}
+
+  LogicalResult run(Block &block) {
+    for (Operation &op : block)
+      if (failed(run(op)))
+        return failure();
+    return success();
+  }
+
+private:
+  const ExplainOptions &options_;
+  int64_t rank_;
+  ScalarEvaluator scalars_;
+
+  LogicalResult run(Operation &op) {
+    if (ScalarEvaluator::isArithmetic(&op))
+      return scalars_.evaluate(&op);
+    if (isa<chunk::WorldOp>(op))
+      scalars_.bind(op.getResult(0), options_.world);
+    else if (isa<chunk::LengthOp>(op))
+      scalars_.bind(op.getResult(0), options_.length);
+    else if (isa<chunk::ElementBytesOp>(op))
+      scalars_.bind(op.getResult(0), static_cast<int64_t>(kernels::elementBytes(options_.dtype)));
+    else if (isa<chunk::RankOp>(op))
+      scalars_.bind(op.getResult(0), rank_);
+    else if (isa<chunk::StepOp>(op))
+      scalars_.bind(op.getResult(0), int64_t{0});
+    else if (auto forall = dyn_cast<chunk::ForallOp>(op)) {
+      scalars_.bind(forall.getRank(), rank_);
+      return run(forall.getBody().front());
+    } else if (auto loop = dyn_cast<chunk::ForOp>(op)) {
+      FailureOr<int64_t> lower = scalars_.tryInteger(loop.getLower());
+      FailureOr<int64_t> upper = scalars_.tryInteger(loop.getUpper());
+      if (failed(lower) || failed(upper))
+        return failure();
+      for (int64_t i = *lower; i < *upper; ++i) {
+        scalars_.bind(loop.getVariable(), i);
+        if (failed(run(loop.getBody().front())))
+          return failure();
+      }
+    } else if (auto branch = dyn_cast<chunk::IfOp>(op)) {
+      FailureOr<int64_t> condition = scalars_.tryInteger(branch.getCondition());
+      if (failed(condition))
+        return failure();
+      Region &taken = *condition ? branch.getThen() : branch.getOtherwise();
+      return taken.empty() ? success() : run(taken.front());
+    } else if (auto launch = dyn_cast<chunk::LaunchOp>(op)) {
+      for (Value operand : launch.getInputs())
+        if (failed(touch(operand)))
+          return failure();
+      for (Value operand : launch.getOutputs())
+        if (failed(touch(operand)))
+          return failure();
+    } else if (auto cost = dyn_cast<chunk::CostOp>(op)) {
+      FailureOr<int64_t> costRounds = scalars_.tryInteger(cost.getRounds());
+      FailureOr<int64_t> costBytes = scalars_.tryInteger(cost.getWireBytes());
+      if (failed(costRounds) || failed(costBytes))
+        return failure();
+      rounds = *costRounds;
+      wireBytes = *costBytes;
+    }
+    return success();
+  }
+
+  LogicalResult touch(Value operand) {
+    Operation *op = operand.getDefiningOp();
+    Value bytes;
+    if (auto range = dyn_cast<chunk::RangeOp>(op))
+      bytes = range.getBytes();
+    else if (auto view = dyn_cast<chunk::ViewOp>(op))
+      bytes = view.getBytes();
+    if (bytes) {
+      FailureOr<int64_t> size = scalars_.tryInteger(bytes);
+      if (failed(size))
+        return failure();
+      touchedBytes += *size;
+      return success();
+    }
+    auto gather = cast<chunk::GatherOp>(op);
+    FailureOr<int64_t> lower = scalars_.tryInteger(gather.getLower());
+    FailureOr<int64_t> upper = scalars_.tryInteger(gather.getUpper());
+    if (failed(lower) || failed(upper))
+      return failure();
+    for (int64_t i = *lower; i < *upper; ++i) {
+      scalars_.bind(gather.getVariable(), i);
+      if (failed(run(gather.getBody().front())))
+        return failure();
+      chunk::YieldOp yield = gather.getYield();
+      for (auto [j, range] : llvm::enumerate(yield.getRanges())) {
+        if (!yield.getConditions().empty()) {
+          FailureOr<int64_t> condition = scalars_.tryInteger(yield.getConditions()[j]);
+          if (failed(condition))
+            return failure();
+          if (!*condition)
+            continue;
+        }
+        if (failed(touch(range)))
+          return failure();
+      }
+    }
+    return success();
+  }
+};
+
+// ---- Remarks ------------------------------------------------------------------------------------
+
+using Notes = std::vector<std::string>;
+
+struct RemarkCollector final : remark::detail::MLIRRemarkStreamerBase {
+  explicit RemarkCollector(Notes &notes) : notes(notes) {}
+  void streamOptimizationRemark(const remark::detail::Remark &remark) override {
+    std::string text;
+    llvm::raw_string_ostream os(text);
+    if (auto file = dyn_cast<FileLineColLoc>(remark.getLocation()))
+      os << file.getLine() << ":" << file.getColumn() << "  ";
+    os << remark.getRemarkName() << ": ";
+    for (const remark::detail::Remark::Arg &argument : remark.getArgs())
+      os << argument.val;
+    if (!llvm::is_contained(notes, text))
+      notes.push_back(text);
+  }
+  Notes &notes;
+};
+
+// ---- Printing -----------------------------------------------------------------------------------
+
+class Explainer {
+public:
+  Explainer(const ExplainOptions &options, raw_ostream &os) : options_(options), os_(os) {}
+
+  LogicalResult algorithm(ir::AlgorithmOp original, chunk::ScheduleOp schedule) {
+    os_ << "algorithm " << original.getSymName() << ": grain " << schedule.getGrain()
+        << (schedule.getGrain() == 1 ? " element" : " elements") << ", buckets of ";
+    llvm::interleaveComma(schedule.getDtypes().getAsValueRange<TypeAttr>(), os_);
+    os_ << "\n";
+    bool accepted = llvm::any_of(schedule.getDtypes().getAsValueRange<TypeAttr>(), [&](Type type) {
+      return type.isF32() == (options_.dtype == kernels::DType::F32);
+    });
+    for (auto [on, program] : llvm::zip(original.getBody().getOps<ir::OnOp>(),
+                                        schedule.getBody().getOps<chunk::ProgramOp>()))
+      if (failed(handler(on, program, accepted)))
+        return failure();
+    return success();
+  }
+
+private:
+  const ExplainOptions &options_;
+  raw_ostream &os_;
+
+  LogicalResult handler(ir::OnOp on, chunk::ProgramOp program, bool accepted) {
+    HandlerFormula formula = formulaOf(on);
+    os_ << "  on " << ir::stringifyEvent(on.getEvent()) << "\n";
+    os_ << "    rounds                 " << formula.rounds
+        << (formula.rounds ? " if n > 1, else 0" : "") << "\n";
+    os_ << "    wire bytes of rank r   " << formula.wire.perRank() << "\n";
+    os_ << "    wire bytes, all ranks  " << formula.wire.total() << "\n";
+    if (formula.mergesBelow > 0)
+      os_ << "                           for n > " << formula.mergesBelow
+          << "; in smaller worlds neighbours coincide and send once\n";
+    if (formula.conditional)
+      os_ << "                           where every branch with communication is taken\n";
+    if (!formula.wire.terms.empty()) {
+      os_ << "      n: world, L: elements of the bucket, S_r: elements of shard r";
+      for (auto [i, term] : llvm::enumerate(formula.wire.terms))
+        os_ << "\n      " << formula.wire.name(i) << "(x) = "
+            << (term.codec ? term.codec.packedBytesFormula("x") : "x * bytes per element");
+      os_ << "\n";
+    }
+    if (!accepted) {
+      os_ << "    (no figures: the algorithm does not take buckets of this type)\n";
+      return success();
+    }
+    return figures(program);
+  }
+
+  LogicalResult figures(chunk::ProgramOp program) {
+    int64_t least = 0, most = 0, sum = 0, rounds = 0, touched = 0;
+    for (int64_t rank = 0; rank < options_.world; ++rank) {
+      ProgramCost cost(options_, rank);
+      if (failed(cost.run(program.getBody().front())))
+        return failure();
+      least = rank == 0 ? cost.wireBytes : std::min(least, cost.wireBytes);
+      most = std::max(most, cost.wireBytes);
+      sum += cost.wireBytes;
+      touched += cost.touchedBytes;
+      rounds = cost.rounds;
+    }
+    int64_t elementBytes = static_cast<int64_t>(kernels::elementBytes(options_.dtype));
+    os_ << "    at n = " << options_.world << ", L = " << options_.length << ", "
+        << (options_.dtype == kernels::DType::F32 ? "f32" : "f64") << ":\n";
+    os_ << "      rounds " << rounds << ", wire bytes of a rank " << least;
+    if (most != least)
+      os_ << " to " << most;
+    os_ << ", all ranks " << sum << "\n";
+    if (options_.length == 0)
+      return success();
+    double elements = static_cast<double>(options_.world) * static_cast<double>(options_.length);
+    os_ << "      wire bytes per element and rank "
+        << llvm::format("%.3f", static_cast<double>(sum) / elements) << " (an element has "
+        << elementBytes << "), bytes touched "
+        << llvm::format("%.3f", static_cast<double>(touched) / elements) << "\n";
+    return success();
+  }
+};
+
+} // namespace
+
+LogicalResult explain(ModuleOp module, const ExplainOptions &options, raw_ostream &os) {
+  if (options.world < 1 || options.world > 65536)
+    return module.emitError() << "expects --world in 1..65536, got " << options.world;
+  if (options.length < 0 || options.length > (int64_t{1} << 40))
+    return module.emitError() << "expects --length in 0..2^40, got " << options.length;
+  MLIRContext *context = module.getContext();
+  OwningOpRef<ModuleOp> expanded = module.clone(), lowered = module.clone();
+
+  PassManager toBagua(context);
+  buildPipeline(toBagua, Level::Bagua);
+  if (failed(toBagua.run(*expanded)))
+    return failure();
+  SmallVector<Operation *> collectives;
+  expanded->walk([&](Operation *op) {
+    if (isa<ir::AllReduceOp, ir::ReduceScatterOp>(op))
+      collectives.push_back(op);
+  });
+  for (Operation *op : collectives) {
+    if (auto reduce = dyn_cast<ir::AllReduceOp>(op))
+      expandAllReduce(reduce);
+    else
+      expandReduceScatter(cast<ir::ReduceScatterOp>(op));
+  }
+
+  Notes notes;
+  remark::RemarkCategories categories;
+  categories.passed = categories.missed = "BaguaToChunk";
+  if (failed(remark::enableOptimizationRemarks(*context, std::make_unique<RemarkCollector>(notes),
+                                               std::make_unique<remark::RemarkEmittingPolicyAll>(),
+                                               categories)))
+    return failure();
+  PassManager toChunk(context);
+  buildPipeline(toChunk, Level::Chunk);
+  LogicalResult result = toChunk.run(*lowered);
+  context->setRemarkEngine(nullptr);
+  if (failed(result))
+    return failure();
+
+  Explainer explainer(options, os);
+  bool any = false;
+  for (auto algorithm : expanded->getOps<ir::AlgorithmOp>()) {
+    auto schedule = lowered->lookupSymbol<chunk::ScheduleOp>(algorithm.getSymName());
+    any = true;
+    if (failed(explainer.algorithm(algorithm, schedule)))
+      return failure();
+  }
+  if (!any)
+    return module.emitError("expects an algorithm (bagua.algorithm) to explain");
+  if (!notes.empty()) {
+    os << "fused (line:column of the algorithm)\n";
+    for (const std::string &note : notes)
+      os << "  " << note << "\n";
+  }
+  return success();
+}
+
+} // namespace bagua::compiler

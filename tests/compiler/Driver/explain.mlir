@@ -1,0 +1,62 @@
+// Formulas and figures of the shipped algorithms; the figures come from the programs themselves.
+// RUN: bagua-opt %algorithms/gradient_allreduce.mlir --explain --world 4 --length 1000 | FileCheck %s --check-prefix=EXACT
+// EXACT: algorithm gradient_allreduce: grain 1 element, buckets of f32, f64
+// EXACT: on gradient
+// EXACT: rounds                 2 if n > 1, else 0
+// EXACT: wire bytes of rank r   B(L) + (n - 2)*B(S_r)
+// EXACT: wire bytes, all ranks  2*(n - 1)*B(L)
+// EXACT: at n = 4, L = 1000, f32:
+// EXACT: rounds 2, wire bytes of a rank 6000, all ranks 24000
+// EXACT: wire bytes per element and rank 6.000 (an element has 4)
+
+// RUN: bagua-opt %algorithms/gradient_allreduce.mlir --explain --world 2 --length 1001 --dtype f64 | FileCheck %s --check-prefix=DOUBLE
+// DOUBLE: at n = 2, L = 1001, f64:
+// DOUBLE: rounds 2, wire bytes of a rank 8008, all ranks 16016
+
+// RUN: bagua-opt %algorithms/bytegrad.mlir --explain --world 4 --length 16384 | FileCheck %s --check-prefix=BYTES
+// BYTES: algorithm bytegrad: grain 2048 elements, buckets of f32
+// BYTES: wire bytes of rank r   P(L) + (n - 2)*P(S_r)
+// BYTES: wire bytes, all ranks  2*(n - 1)*P(L)
+// BYTES: P(x) = ceil(x/2048)*8 + x
+// BYTES: rounds 2, wire bytes of a rank 24672, all ranks 98688
+// BYTES: bytes touched 13.{{[0-9]+}}
+// BYTES: fused
+// BYTES: EncodeAllShards
+// BYTES: DecodeReduce
+// BYTES: DecodeIntoBucket
+
+// RUN: bagua-opt %algorithms/bytegrad.mlir --explain --dtype f64 | FileCheck %s --check-prefix=REFUSED
+// REFUSED: (no figures: the algorithm does not take buckets of this type)
+
+// RUN: bagua-opt %algorithms/decentralized.mlir --explain --world 3 --length 10 | FileCheck %s --check-prefix=RING
+// RING: on before_forward
+// RING: rounds                 1 if n > 1, else 0
+// RING: wire bytes of rank r   2*B(L)
+// RING: wire bytes, all ranks  2*n*B(L)
+// RING: for n > 2; in smaller worlds neighbours coincide and send once
+// RING: rounds 1, wire bytes of a rank 80, all ranks 240
+
+// RUN: bagua-opt %algorithms/decentralized.mlir --explain --world 2 --length 10 | FileCheck %s --check-prefix=PAIR
+// PAIR: rounds 1, wire bytes of a rank 40, all ranks 80
+
+// RUN: bagua-opt %algorithms/decentralized.mlir --explain --world 1 --length 0 | FileCheck %s --check-prefix=ALONE
+// ALONE: rounds 0, wire bytes of a rank 0, all ranks 0
+
+// Two codecs have two names; what stands in a branch is said to.
+// RUN: bagua-opt %s --explain | FileCheck %s
+// CHECK: wire bytes of rank r   P1(L) + (n - 2)*P1(S_r) + P2(L) + (n - 2)*P2(S_r)
+// CHECK: where every branch with communication is taken
+// CHECK: P1(x) = ceil(x/16)*8 + x
+// CHECK: P2(x) = ceil(x/32)*8 + ceil(4*x/8)
+bagua.algorithm @two {
+  bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
+    %s = bagua.step
+    %ten = arith.constant 10 : index
+    %late = arith.cmpi ugt, %s, %ten : index
+    scf.if %late {
+      %a = bagua.all_reduce mean %g via #bagua.minmax<bits = 8, block = 16>
+      %b = bagua.all_reduce mean %a via #bagua.minmax<bits = 4, block = 32>
+      bagua.update gradient = %b
+    }
+  }
+}

@@ -1,0 +1,10 @@
+// bytegrad as it ships, with via, and as the graph that an expert writes: the same schedule, byte for byte, once
+// source lines are left out.
+// RUN: bagua-opt %algorithms/bytegrad.mlir --emit=schedule --strip-locations -o %t.via
+// RUN: bagua-opt %S/../Conversion/BaguaToChunk/Inputs/bytegrad-explicit.mlir --emit=schedule --strip-locations -o %t.explicit
+// RUN: cmp %t.via %t.explicit
+
+// Not by being empty.
+// RUN: bagua-opt %algorithms/gradient_allreduce.mlir --emit=schedule --strip-locations -o %t.other
+// RUN: not cmp %t.via %t.other
+// RUN: grep -c minmax_decode_reduce_mean %t.via
