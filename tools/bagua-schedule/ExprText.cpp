@@ -92,6 +92,80 @@ const char *leafOf(ExprOp op) {
   }
 }
 
+/// Counts how often the programs use each expression.
+class UseCounter {
+public:
+  UseCounter(const fb::ScheduleT &schedule, std::vector<uint32_t> &uses) : uses_(uses) {
+    for (const auto &program : schedule.programs) {
+      use(program->rounds, program->wire_bytes);
+      for (const auto &buffer : program->buffers)
+        use(buffer->bytes);
+      for (const auto &slots : program->slots)
+        use(slots->count, slots->bytes);
+      for (const auto &events : program->events)
+        use(events->count);
+      body(program->body);
+    }
+  }
+
+private:
+  template <typename... Nodes> void use(Nodes... nodes) {
+    ((nodes != rt::kNone ? void(++uses_[nodes]) : void()), ...);
+  }
+  void loop(uint32_t variable, uint32_t lower, uint32_t upper) {
+    if (variable != rt::kNone)
+      use(lower, upper);
+  }
+  void range(const fb::RangeT &range) {
+    use(range.offset, range.bytes, range.when);
+    if (range.space == fb::Space::Slot)
+      use(range.index);
+  }
+  void event(const fb::EventRefT &ref) {
+    loop(ref.variable, ref.lower, ref.upper);
+    use(ref.index, ref.when);
+  }
+  void ranges(const std::vector<std::unique_ptr<fb::RangesT>> &lists) {
+    for (const auto &list : lists) {
+      loop(list->variable, list->lower, list->upper);
+      for (const auto &entry : list->ranges)
+        range(*entry);
+    }
+  }
+  void body(const std::vector<std::unique_ptr<fb::StepT>> &steps) {
+    for (const auto &step : steps) {
+      use(step->guard);
+      for (const auto &wait : step->waits)
+        event(*wait);
+      if (step->signal)
+        event(*step->signal);
+      if (const fb::ForT *nested = step->action.AsFor()) {
+        use(nested->lower, nested->upper);
+        body(nested->body);
+      } else if (const fb::IfT *branch = step->action.AsIf()) {
+        use(branch->condition);
+        body(branch->then);
+        body(branch->otherwise);
+      } else if (const fb::SendT *send = step->action.AsSend()) {
+        use(send->peer);
+        range(*send->source);
+      } else if (const fb::RecvT *recv = step->action.AsRecv()) {
+        use(recv->peer, recv->index, recv->bytes);
+      } else if (const fb::ReleaseT *release = step->action.AsRelease()) {
+        use(release->index);
+      } else if (const fb::LaunchT *launch = step->action.AsLaunch()) {
+        use(launch->count);
+        ranges(launch->inputs);
+        ranges(launch->outputs);
+        for (uint32_t scalar : launch->scalars)
+          use(scalar);
+      }
+    }
+  }
+
+  std::vector<uint32_t> &uses_;
+};
+
 } // namespace
 
 unsigned operandCount(ExprOp op) {
@@ -117,6 +191,8 @@ ExprText::ExprText(const fb::ScheduleT &schedule, bool nameShared)
     for (unsigned i = 0; i < operandCount(expr->op); ++i)
       ++uses[operands[i]];
   }
+  if (nameShared)
+    UseCounter(schedule, uses);
   for (size_t node = 0; node < size.size(); ++node) {
     const fb::ExprT &expr = *schedule.expressions[node];
     uint32_t operands[3] = {expr.a, expr.b, expr.c};

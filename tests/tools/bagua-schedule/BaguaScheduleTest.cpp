@@ -29,8 +29,8 @@ TEST(DumpTest, SaysWhatAScheduleDoes) {
            "program before_forward on before_forward  2 channels",
            "  rounds 1 < world ? 1 : 0\n",
            "  buffer weight : job weight, length * element_bytes bytes\n",
-           "  slots neighbours : 2 < world ? 2 : 1 < world ? 1 : 0 of length * element_bytes "
-           "bytes\n",
+           "  %15 = 2 < world ? 2 : 1 < world ? 1 : 0\n",
+           "  slots neighbours : %15 of length * element_bytes bytes\n",
            "  0: if 1 < world {\n",
            "    0.then.0: net send weight[0, +length * element_bytes] to (rank + 1) mod world "
            "channel 0 "
@@ -39,7 +39,7 @@ TEST(DumpTest, SaysWhatAScheduleDoes) {
            "scalars(float(1) / 3, float(1) / 3) after(arrived[0], arrived[1])",
            "    } else {\n",
            "    0.then.4: cpu wait before_update  // decentralized.mlir:7:5\n",
-           "after(sent[i1] for i1 = 0 to 2 < world ? 2 : 1 < world ? 1 : 0)",
+           "after(sent[i1] for i1 = 0 to %15)",
        })
     EXPECT_THAT(text, HasSubstr(line));
 }
