@@ -49,7 +49,7 @@ public:
   /// One pass, unless somebody else drives. True if anything happened. For drivers of tests.
   bool poll();
 
-  /// Ends the progress thread; programs that still run fail with kFailedPrecondition. Later calls
+  /// Ends the progress thread; programs that still run fail, here and elsewhere. Later calls
   /// drive themselves. Nobody else may be inside a call.
   void stop();
 

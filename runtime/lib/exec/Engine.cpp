@@ -30,8 +30,6 @@ constexpr nanoseconds kIdleTick = std::chrono::seconds(10);
 /// How long the progress thread leaves the role to callers that come back at once. A hand-over
 /// costs two context switches; waits that follow each other closely should not pay them.
 constexpr nanoseconds kLinger = std::chrono::microseconds(500);
-/// A wait of this length is worth a warning that names the missing ranks.
-constexpr nanoseconds kWarnWaiting = std::chrono::seconds(10);
 constexpr size_t kTraceEventsDefault = 65536;
 
 /// A non-negative number from the environment; `fallback` if unset.
@@ -147,7 +145,8 @@ void Engine::stop() {
     progress_.join();
   takePosted();
   if (!running_.empty())
-    failHoldingRole(absl::FailedPreconditionError("shut down while a program was running"));
+    condemnHoldingRole(absl::UnavailableError(absl::StrCat(
+        group_.describePeer(group_.rank()), " shut down in ", running_.front()->peerWait().place)));
 }
 
 void Engine::reserveTask() {
@@ -235,7 +234,6 @@ bool Engine::takePosted() {
     oldest->state_.store(Task::State::Running, std::memory_order_relaxed);
     oldest->progressNs_ = nowNs_;
     oldest->pausedAtProgressNs_ = pausedNs_;
-    oldest->warned_ = false;
     running_.push_back(oldest);
   }
   return true;
@@ -371,29 +369,22 @@ void Engine::checkDeadlines() {
     if (!task->waitsForPeer())
       continue;
     int64_t waited = now - task->progressNs_ - (pausedNs_ - task->pausedAtProgressNs_);
+    // From here on the monitor counts too, and warns.
     if (waited >= kTick.count() && !phaseIsWaiting_) {
       phaseIsWaiting_ = true;
       group_.setPhase(task->peerWait().place, true);
     }
     if (paused)
       continue;
-    auto describePeers = [&](const PeerWait &wait) {
-      return absl::StrJoin(wait.ranks, ", ", [&](std::string *out, int rank) {
-        absl::StrAppend(out, group_.describePeer(rank));
-      });
-    };
     if (waited >= nanoseconds(group_.stepTimeout()).count()) {
       PeerWait wait = task->peerWait();
+      std::string peers = absl::StrJoin(wait.ranks, ", ", [&](std::string *out, int rank) {
+        absl::StrAppend(out, group_.describePeer(rank));
+      });
       condemnHoldingRole(absl::DeadlineExceededError(
           absl::StrCat("rank ", group_.rank(), " has waited ", waited / 1'000'000, " ms for ",
-                       describePeers(wait), " in ", wait.place)));
+                       peers, " in ", wait.place)));
       return;
-    }
-    if (waited >= kWarnWaiting.count() && !task->warned_) {
-      task->warned_ = true;
-      PeerWait wait = task->peerWait();
-      logger("engine")->warn("rank {} has waited {} s for {} in {}", group_.rank(),
-                             waited / 1'000'000'000, describePeers(wait), wait.place);
     }
   }
 }

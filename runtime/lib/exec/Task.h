@@ -66,7 +66,6 @@ private:
   Task *next_ = nullptr;           ///< In the engine's list of posted tasks.
   int64_t progressNs_ = 0;         ///< When it last got on.
   int64_t pausedAtProgressNs_ = 0; ///< The engine's pausedNs_ then.
-  bool warned_ = false;
 };
 
 } // namespace bagua::rt

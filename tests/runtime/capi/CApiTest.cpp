@@ -1,0 +1,435 @@
+// The C interface: arguments, lifetimes, errors, and whole runs with ranks as threads or processes.
+#include "Oracle.h"
+#include "RankThreads.h"
+#include "SampleSchedules.h"
+#include "bagua/Expand.h"
+#include "bagua/bagua.hpp"
+#include "capi/Context.h"
+
+#include "nlohmann/json.hpp"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <cstdlib>
+#include <fstream>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+namespace bagua::rt::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+bagua::Schedule parse(const fb::ScheduleT &schedule) {
+  StatusOr<std::vector<uint8_t>> bytes = serialize(schedule);
+  BAGUA_CHECK(bytes.ok());
+  return bagua::Schedule::parse(bytes->data(), bytes->size());
+}
+
+bagua_init_options aloneOptions() {
+  bagua_init_options options = bagua::Context::environment();
+  options.rank = 0;
+  options.world = 1;
+  return options;
+}
+
+/// Runs `body(context)` on one thread per rank.
+void runContexts(const Connection &connection, int world,
+                 const std::function<void(bagua_context *)> &body) {
+  std::shared_ptr<Store> store = makeLocalStore();
+  Connection::MakePart makePart = connection.make(world);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world; ++rank)
+    threads.emplace_back([&, rank] {
+      Group::Options options;
+      options.rank = rank;
+      options.world = world;
+      options.localStore = store;
+      options.stepTimeout = options.bootstrapTimeout = std::chrono::seconds(20);
+      auto group = Group::create(options);
+      ASSERT_TRUE(group.ok()) << group.status();
+      auto part = makePart(**group);
+      ASSERT_TRUE(part.ok()) << part.status();
+      Engine::Options engineOptions;
+      engineOptions.threads = 1;
+      auto context = capi::makeContext(*std::move(group), part->doorbell,
+                                       std::move(part->transport), engineOptions);
+      ASSERT_TRUE(context.ok()) << context.status();
+      body(*context);
+      bagua_shutdown(*context);
+    });
+  for (std::thread &thread : threads)
+    thread.join();
+}
+
+class CApiRunTest : public ::testing::TestWithParam<Connection> {};
+
+TEST_P(CApiRunTest, AWholeJob) {
+  constexpr int kWorld = 4, kSteps = 3;
+  constexpr int64_t kLength = 10'007;
+  auto schedule = parse(bytegradSchedule());
+  runContexts(GetParam(), kWorld, [&](bagua_context *context) {
+    int rank = bagua_rank(context);
+    EXPECT_EQ(bagua_world(context), kWorld);
+    EXPECT_EQ(bagua_local_rank(context), rank);
+    EXPECT_EQ(bagua_local_size(context), kWorld);
+    EXPECT_STREQ(bagua_source(context), "threads of one process");
+
+    int64_t announced = rank == 2 ? 77 : 0;
+    ASSERT_EQ(bagua_broadcast(context, &announced, sizeof announced, 2), BAGUA_OK)
+        << bagua_last_error();
+    EXPECT_EQ(announced, 77);
+    ASSERT_EQ(bagua_agree(context, "plan", R"({"buckets": [1, 2]})"), BAGUA_OK)
+        << bagua_last_error();
+    ASSERT_EQ(bagua_barrier(context, "ready"), BAGUA_OK) << bagua_last_error();
+
+    void *memory = nullptr;
+    ASSERT_EQ(bagua_alloc(context, kLength * sizeof(float), &memory), BAGUA_OK)
+        << bagua_last_error();
+    auto *gradient = static_cast<float *>(memory);
+    EXPECT_EQ(std::count(gradient, gradient + kLength, 0.0f), kLength);
+    bagua_bucket bucket = {sizeof(bagua_bucket), "b", kLength, BAGUA_F32, gradient, nullptr};
+    bagua_binding *binding = nullptr;
+    ASSERT_EQ(bagua_bind(context, schedule.get(), &bucket, &binding), BAGUA_OK)
+        << bagua_last_error();
+    Inputs<float> inputs;
+    for (int other = 0; other < kWorld; ++other)
+      inputs.push_back(numbers<float>(static_cast<uint64_t>(other), kLength));
+    std::vector<float> expected = bytegradOf(inputs, 8, 2048);
+    for (int step = 0; step < kSteps; ++step) {
+      std::copy_n(inputs[static_cast<size_t>(rank)].data(), kLength, gradient);
+      ASSERT_EQ(bagua_start(binding, BAGUA_GRADIENT, step), BAGUA_OK) << bagua_last_error();
+      bagua_code code;
+      while ((code = bagua_wait(binding, 100)) == BAGUA_PENDING) {
+      }
+      ASSERT_EQ(code, BAGUA_OK) << bagua_last_error();
+      ASSERT_TRUE(std::equal(expected.begin(), expected.end(), gradient));
+    }
+    bagua_statistics statistics = {};
+    statistics.struct_size = sizeof statistics;
+    ASSERT_EQ(bagua_binding_statistics(binding, &statistics), BAGUA_OK);
+    int64_t formula = schedule.wireBytes(BAGUA_GRADIENT, kWorld, rank, kLength, BAGUA_F32);
+    EXPECT_EQ(statistics.runs, 3u);
+    EXPECT_EQ(statistics.bytes_raw, 3u * kLength * 4);
+    EXPECT_EQ(statistics.bytes_wire, 3u * static_cast<uint64_t>(formula));
+    EXPECT_LE(statistics.bytes_wire * 100, statistics.bytes_raw * 2 * 27);
+    EXPECT_GT(statistics.busy_ns, 0u);
+    bagua_unbind(binding);
+    bagua_free(memory);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Connections, CApiRunTest,
+                         ::testing::Values(connection("View"), connection("Copy"),
+                                           connection("WindowShared"), connection("WindowMapped")),
+                         [](const auto &info) { return info.param.name; });
+
+TEST(CApiTest, HandlesOutliveTheirContext) {
+  auto schedule = parse(gradientAllReduceSchedule());
+  bagua_init_options options = aloneOptions();
+  bagua_context *context = nullptr;
+  ASSERT_EQ(bagua_init(&options, &context), BAGUA_OK) << bagua_last_error();
+  void *memory = nullptr;
+  ASSERT_EQ(bagua_alloc(context, 400, &memory), BAGUA_OK);
+  bagua_bucket bucket = {sizeof(bagua_bucket), "b", 100, BAGUA_F32, memory, nullptr};
+  bagua_binding *binding = nullptr;
+  ASSERT_EQ(bagua_bind(context, schedule.get(), &bucket, &binding), BAGUA_OK) << bagua_last_error();
+  bagua_shutdown(context);
+  static_cast<float *>(memory)[99] = 1.0f;
+  EXPECT_EQ(bagua_start(binding, BAGUA_GRADIENT, 0), BAGUA_FAILED_PRECONDITION);
+  EXPECT_THAT(bagua_last_error(), HasSubstr("shut down"));
+  EXPECT_EQ(bagua_wait(binding, 0), BAGUA_FAILED_PRECONDITION);
+  bagua_unbind(binding);
+  bagua_free(memory);
+}
+
+TEST(CApiTest, B51_WorldOfOneIsTheIdentity) {
+  for (const SampleSchedule &sample : sampleSchedules()) {
+    bagua::Context context(aloneOptions());
+    EXPECT_EQ(context.world(), 1);
+    auto schedule = parse(sample.build());
+    std::vector<float> gradient = numbers<float>(1, 5000), weight = numbers<float>(2, 5000);
+    auto gradientBefore = gradient, weightBefore = weight;
+    bagua_bucket bucket = {};
+    bucket.name = "b";
+    bucket.length = 5000;
+    bucket.gradient = gradient.data();
+    bucket.weight = weight.data();
+    bagua::Binding binding = context.bind(schedule, bucket);
+    for (bagua_event event : {BAGUA_BEFORE_FORWARD, BAGUA_GRADIENT, BAGUA_AFTER_UPDATE}) {
+      binding.start(event, 0);
+      binding.openGate(BAGUA_BEFORE_UPDATE);
+      binding.wait();
+    }
+    EXPECT_EQ(gradient, gradientBefore) << sample.name;
+    EXPECT_EQ(weight, weightBefore) << sample.name;
+    EXPECT_EQ(binding.statistics().bytes_wire, 0u);
+    context.agree("x", "{}");
+    context.barrier("y");
+    context.broadcast(gradient.data(), 100, 0);
+  }
+}
+
+TEST(CApiTest, ScheduleInfoSaysWhatAnApplicationNeeds) {
+  auto info = nlohmann::json::parse(parse(decentralizedSchedule()).info());
+  EXPECT_EQ(info["name"], "decentralized");
+  EXPECT_EQ(info["digest"].get<std::string>().size(), 32u);
+  EXPECT_EQ(info["dtypes"], (nlohmann::json{"f32", "f64"}));
+  EXPECT_EQ(info["owns_update"], false);
+  ASSERT_EQ(info["programs"].size(), 1u);
+  EXPECT_EQ(info["programs"][0]["event"], "before_forward");
+  EXPECT_EQ(info["programs"][0]["roles"], (nlohmann::json{"weight"}));
+  EXPECT_EQ(info["programs"][0]["gates"], (nlohmann::json{"before_update"}));
+  info = nlohmann::json::parse(parse(bytegradSchedule()).info());
+  EXPECT_EQ(info["grain"], 2048);
+  EXPECT_EQ(info["programs"][0]["roles"], (nlohmann::json{"gradient"}));
+  EXPECT_EQ(info["programs"][0]["gates"], nlohmann::json::array());
+}
+
+TEST(CApiTest, NegativeArguments) {
+  bagua_context *context = nullptr;
+  bagua_schedule *schedule = nullptr;
+  bagua_binding *binding = nullptr;
+  bagua_init_options options = aloneOptions();
+  auto refused = [](bagua_code code, const char *part) {
+    EXPECT_EQ(code, BAGUA_INVALID_ARGUMENT) << bagua_last_error();
+    EXPECT_THAT(bagua_last_error(), HasSubstr(part));
+  };
+  refused(bagua_init(nullptr, &context), "options");
+  refused(bagua_init(&options, nullptr), "context");
+  options.struct_size = 8;
+  refused(bagua_init(&options, &context), "struct_size");
+  options = aloneOptions();
+  options.step_timeout_ms = -5;
+  refused(bagua_init(&options, &context), "-5");
+  options = aloneOptions();
+  options.transport = "pigeon";
+  EXPECT_EQ(bagua_init(&options, &context), BAGUA_INVALID_ARGUMENT);
+  EXPECT_THAT(bagua_last_error(), HasSubstr("pigeon"));
+  options = aloneOptions();
+  options.rank = 3;
+  EXPECT_EQ(bagua_init(&options, &context), BAGUA_INVALID_ARGUMENT) << bagua_last_error();
+  EXPECT_EQ(context, nullptr);
+
+  refused(bagua_schedule_load(nullptr, &schedule), "path");
+  refused(bagua_schedule_load("/nonexistent.bsched", nullptr), "schedule");
+  EXPECT_NE(bagua_schedule_load("/nonexistent.bsched", &schedule), BAGUA_OK);
+  EXPECT_THAT(bagua_last_error(), HasSubstr("/nonexistent.bsched"));
+  refused(bagua_schedule_parse("junk", 4, &schedule), "");
+  EXPECT_EQ(schedule, nullptr);
+
+  bagua::Schedule good = parse(gradientAllReduceSchedule());
+  int64_t bytes = -1;
+  refused(bagua_schedule_wire_bytes(nullptr, BAGUA_GRADIENT, 2, 0, 5, BAGUA_F32, &bytes),
+          "schedule");
+  refused(bagua_schedule_wire_bytes(good.get(), static_cast<bagua_event>(9), 2, 0, 5, BAGUA_F32,
+                                    &bytes),
+          "9");
+  refused(bagua_schedule_wire_bytes(good.get(), BAGUA_GRADIENT, 2, 2, 5, BAGUA_F32, &bytes),
+          "rank 2");
+  refused(bagua_schedule_wire_bytes(good.get(), BAGUA_GRADIENT, 2, 0, -5, BAGUA_F32, &bytes), "-5");
+  refused(bagua_schedule_wire_bytes(good.get(), BAGUA_GRADIENT, 2, 0, 5,
+                                    static_cast<bagua_dtype>(7), &bytes),
+          "7");
+  EXPECT_EQ(bytes, -1);
+
+  options = aloneOptions();
+  ASSERT_EQ(bagua_init(&options, &context), BAGUA_OK) << bagua_last_error();
+  void *memory = nullptr;
+  refused(bagua_alloc(nullptr, 10, &memory), "context");
+  refused(bagua_alloc(context, 0, &memory), "bytes");
+  refused(bagua_alloc(context, 10, nullptr), "address");
+  EXPECT_NE(bagua_alloc(context, SIZE_MAX / 2, &memory), BAGUA_OK);
+  refused(bagua_agree(context, nullptr, "{}"), "what");
+  refused(bagua_agree(context, "x", "{"), "JSON");
+  refused(bagua_barrier(context, nullptr), "what");
+  refused(bagua_broadcast(context, nullptr, 5, 0), "data");
+  refused(bagua_broadcast(context, &bytes, 8, 1), "root");
+  refused(bagua_broadcast(context, &bytes, 8, -1), "root");
+  bagua_bucket bucket = {sizeof(bagua_bucket), "b", 10, BAGUA_F32, nullptr, nullptr};
+  refused(bagua_bind(context, good.get(), &bucket, &binding), "gradient");
+  bucket.length = -1;
+  refused(bagua_bind(context, good.get(), &bucket, &binding), "-1");
+  bucket.length = 0;
+  bucket.dtype = static_cast<bagua_dtype>(5);
+  refused(bagua_bind(context, good.get(), &bucket, &binding), "dtype");
+  bucket.dtype = BAGUA_F32;
+  bucket.name = nullptr;
+  refused(bagua_bind(context, good.get(), &bucket, &binding), "name");
+  bucket.name = "b";
+  bucket.struct_size = 3;
+  refused(bagua_bind(context, good.get(), &bucket, &binding), "struct_size");
+  bucket.struct_size = sizeof bucket;
+  refused(bagua_bind(context, nullptr, &bucket, &binding), "schedule");
+  EXPECT_EQ(binding, nullptr);
+  ASSERT_EQ(bagua_bind(context, good.get(), &bucket, &binding), BAGUA_OK) << bagua_last_error();
+  refused(bagua_start(nullptr, BAGUA_GRADIENT, 0), "binding");
+  refused(bagua_start(binding, static_cast<bagua_event>(-1), 0), "event");
+  refused(bagua_start(binding, BAGUA_GRADIENT, -1), "step");
+  refused(bagua_open_gate(binding, static_cast<bagua_gate>(4)), "gate");
+  refused(bagua_wait(binding, -1), "slice_ms");
+  refused(bagua_binding_statistics(binding, nullptr), "statistics");
+  refused(bagua_trace_write(context, nullptr), "path");
+  EXPECT_EQ(bagua_wait(binding, 0), BAGUA_OK);
+  bagua_unbind(binding);
+  bagua_unbind(nullptr);
+  bagua_shutdown(context);
+  bagua_shutdown(nullptr);
+  bagua_schedule_free(nullptr);
+  bagua_free(nullptr);
+  EXPECT_EQ(bagua_rank(nullptr), -1);
+  EXPECT_STREQ(bagua_source(nullptr), "");
+  EXPECT_STREQ(bagua_schedule_info(nullptr), "");
+}
+
+TEST(CApiTest, TheLastErrorIsOfTheCallingThread) {
+  EXPECT_EQ(bagua_schedule_load(nullptr, nullptr), BAGUA_INVALID_ARGUMENT);
+  std::string mine = bagua_last_error();
+  std::thread([] {
+    EXPECT_STREQ(bagua_last_error(), "");
+    EXPECT_EQ(bagua_barrier(nullptr, nullptr), BAGUA_INVALID_ARGUMENT);
+  }).join();
+  EXPECT_EQ(bagua_last_error(), mine);
+}
+
+TEST(CApiTest, MismatchHasItsCode) {
+  runContexts(connection("View"), 2, [](bagua_context *context) {
+    std::string text =
+        R"({"buckets": [{"name": "a", "length": )" + std::to_string(bagua_rank(context)) + "}]}";
+    EXPECT_EQ(bagua_agree(context, "bucket plan", text.c_str()), BAGUA_MISMATCH);
+    EXPECT_THAT(bagua_last_error(),
+                AllOf(HasSubstr("bucket plan.buckets[0]"), HasSubstr("length")));
+  });
+}
+
+TEST(CApiTest, TheTraceShowsProgramsKernelsAndMessages) {
+  std::string pattern =
+      ::testing::TempDir() + "bagua-capi-" + std::to_string(::getpid()) + "-%r.json";
+  ASSERT_EQ(::setenv("BAGUA_TRACE_FILE", pattern.c_str(), 1), 0);
+  auto schedule = parse(bytegradSchedule());
+  runContexts(connection("View"), 2, [&](bagua_context *context) {
+    std::vector<float> gradient(5000, 1.0f);
+    bagua_bucket bucket = {sizeof(bagua_bucket), "layer1", 5000, BAGUA_F32,
+                           gradient.data(),      nullptr};
+    bagua_binding *binding = nullptr;
+    ASSERT_EQ(bagua_bind(context, schedule.get(), &bucket, &binding), BAGUA_OK)
+        << bagua_last_error();
+    ASSERT_EQ(bagua_start(binding, BAGUA_GRADIENT, 5), BAGUA_OK);
+    while (bagua_wait(binding, 100) == BAGUA_PENDING) {
+    }
+    // Unbound by the shutdown.
+  });
+  ::unsetenv("BAGUA_TRACE_FILE");
+  for (int rank = 0; rank < 2; ++rank) {
+    std::string path = tracePath(pattern, rank);
+    std::ifstream file(path);
+    ASSERT_TRUE(file) << path;
+    auto trace = nlohmann::json::parse(file);
+    std::map<std::string, int> count;
+    uint64_t sent = 0;
+    for (const auto &event : trace["traceEvents"]) {
+      if (event["ph"] != "X")
+        continue;
+      ++count[event["name"]];
+      EXPECT_EQ(event["pid"], rank);
+      EXPECT_EQ(event["args"]["bucket"], "layer1");
+      EXPECT_EQ(event["args"]["step"], 5);
+      if (event["name"] == "send") {
+        sent += event["args"]["bytes"].get<uint64_t>();
+        EXPECT_EQ(event["args"]["peer"], 1 - rank);
+        EXPECT_THAT(event["args"]["source"].get<std::string>(), StartsWith("bytegrad.mlir:"));
+      }
+    }
+    EXPECT_EQ(count, (std::map<std::string, int>{{"gradient", 1},
+                                                 {"minmax_encode", 2},
+                                                 {"minmax_decode_reduce_mean", 1},
+                                                 {"minmax_decode", 2},
+                                                 {"send", 2},
+                                                 {"recv", 2}}));
+    EXPECT_EQ(static_cast<int64_t>(sent),
+              schedule.wireBytes(BAGUA_GRADIENT, 2, rank, 5000, BAGUA_F32));
+    std::remove(path.c_str());
+  }
+}
+
+TEST(CApiTest, B60_AForkedChildCannotUseTheContextAndFreesNothing) {
+  bagua_init_options options = aloneOptions();
+  bagua_context *context = nullptr;
+  ASSERT_EQ(bagua_init(&options, &context), BAGUA_OK) << bagua_last_error();
+  void *memory = nullptr;
+  ASSERT_EQ(bagua_alloc(context, 1 << 20, &memory), BAGUA_OK);
+  std::fill_n(static_cast<char *>(memory), 1 << 20, 'x');
+  bagua::Schedule schedule = parse(gradientAllReduceSchedule());
+  bagua_bucket bucket = {sizeof(bagua_bucket), "b", 1 << 18, BAGUA_F32, memory, nullptr};
+  bagua_binding *binding = nullptr;
+  ASSERT_EQ(bagua_bind(context, schedule.get(), &bucket, &binding), BAGUA_OK);
+  pid_t child = ::fork();
+  if (child == 0) {
+    bool right = bagua_start(binding, BAGUA_GRADIENT, 0) == BAGUA_FAILED_PRECONDITION &&
+                 std::string(bagua_last_error()).find("forked child") != std::string::npos;
+    bagua_unbind(binding);
+    bagua_free(memory);
+    bagua_shutdown(context);
+    std::exit(right ? 0 : 1); // With its exit handlers, as a data loader's worker ends.
+  }
+  int result = -1;
+  ASSERT_EQ(::waitpid(child, &result, 0), child);
+  EXPECT_TRUE(WIFEXITED(result) && WEXITSTATUS(result) == 0) << result;
+  EXPECT_EQ(std::count(static_cast<char *>(memory), static_cast<char *>(memory) + (1 << 20), 'x'),
+            1 << 20);
+  EXPECT_EQ(bagua_start(binding, BAGUA_GRADIENT, 0), BAGUA_OK) << bagua_last_error();
+  while (bagua_wait(binding, 100) == BAGUA_PENDING) {
+  }
+  bagua_unbind(binding);
+  bagua_shutdown(context);
+  bagua_free(memory);
+}
+
+TEST(CApiTest, ShutdownWhileAProgramRunsEndsItAndTellsThePeer) {
+  auto schedule = parse(gradientAllReduceSchedule());
+  std::vector<std::vector<float>> gradients(2, std::vector<float>(1000));
+  std::barrier<> ended(2);
+  runContexts(connection("View"), 2, [&](bagua_context *context) {
+    int rank = bagua_rank(context);
+    bagua_bucket bucket = {sizeof(bagua_bucket),
+                           "b",
+                           1000,
+                           BAGUA_F32,
+                           gradients[static_cast<size_t>(rank)].data(),
+                           nullptr};
+    bagua_binding *binding = nullptr;
+    ASSERT_EQ(bagua_bind(context, schedule.get(), &bucket, &binding), BAGUA_OK)
+        << bagua_last_error();
+    if (rank == 0) {
+      ASSERT_EQ(bagua_start(binding, BAGUA_GRADIENT, 0), BAGUA_OK);
+      context->state->shutdown();
+      EXPECT_EQ(bagua_wait(binding, 0), BAGUA_FAILED_PRECONDITION);
+    } else {
+      ASSERT_EQ(bagua_start(binding, BAGUA_GRADIENT, 0), BAGUA_OK);
+      bagua_code code;
+      while ((code = bagua_wait(binding, 100)) == BAGUA_PENDING) {
+      }
+      EXPECT_EQ(code, BAGUA_PEER_LOST) << bagua_last_error();
+      EXPECT_THAT(bagua_last_error(), HasSubstr("rank 0"));
+    }
+    bagua_unbind(binding);
+    ended.arrive_and_wait();
+  });
+}
+
+TEST(CApiTest, ErrorsOfTheWrapperAreExceptions) {
+  try {
+    bagua::Schedule::load("/nonexistent.bsched");
+    ADD_FAILURE() << "no exception";
+  } catch (const bagua::Error &error) {
+    EXPECT_NE(error.code(), BAGUA_OK);
+    EXPECT_THAT(error.what(), HasSubstr("/nonexistent.bsched"));
+  }
+}
+
+} // namespace
+} // namespace bagua::rt::testing
