@@ -3,6 +3,7 @@
 // part.
 #include "Sizes.h"
 
+#include "bagua/compiler/Conditions.h"
 #include "bagua/compiler/ExpandCollectives.h"
 #include "bagua/compiler/Passes.h"
 
@@ -304,6 +305,10 @@ private:
     return false;
   }
 
+  static void note(Location loc, StringRef name, StringRef text) {
+    remark::passed(loc, remark::RemarkOpts::name(name).category("BaguaToChunk")) << text;
+  }
+
   // ---- Launches ----
 
   void launch(Emitter &at, StringRef kernel, DictionaryAttr constants, Value count,
@@ -404,8 +409,7 @@ private:
     target.shape = value.shape;
     target.buffer = destination(op.getResult(), op);
     if (target.buffer && value.codec)
-      remark::passed(loc, remark::RemarkOpts::name("DecodeIntoBucket").category("BaguaToChunk"))
-          << "decodes every shard straight into the job's bucket";
+      note(loc, "DecodeIntoBucket", "decodes every shard straight into the job's bucket");
     if (!target.buffer)
       target = scratch(loc, value.shape, {});
     Emitter at(body_, loc);
@@ -432,8 +436,7 @@ private:
     if (value.shape.per && !value.slots && value.layout == Layout::Whole &&
         target.layout == Layout::Whole) {
       // Shards end at block borders: the packed bucket is the packed shards, end to end.
-      remark::passed(loc, remark::RemarkOpts::name("EncodeAllShards").category("BaguaToChunk"))
-          << "encodes every shard in one pass over the bucket";
+      note(loc, "EncodeAllShards", "encodes every shard in one pass over the bucket");
       Placed from = value, to = target;
       from.shape = to.shape = Shape();
       encode(sizes_.length, local(at, from, rank_), local(at, to, rank_));
@@ -458,16 +461,30 @@ private:
     if (!target.buffer)
       target = scratch(loc, shape, {});
     Emitter at(body_, loc);
-    Value elements = count(at, value, rank_);
-    Value inputs = all(at, value), output = local(at, target, rank_);
-    if (value.codec) {
-      remark::passed(loc, remark::RemarkOpts::name("DecodeReduce").category("BaguaToChunk"))
-          << "decodes and folds in one pass over the received bytes";
-      launch(at, value.codec.getDecodeReduceKernel(op.getKind()), value.codec.getKernelAttributes(),
-             elements, inputs, output);
-    } else {
-      launch(at, op.getKind() == ir::ReduceKind::Mean ? "reduce_mean" : "reduce_sum", {}, elements,
-             inputs, output);
+    auto fold = [&] {
+      Value elements = count(at, value, rank_);
+      Value inputs = all(at, value), output = local(at, target, rank_);
+      if (value.codec) {
+        note(loc, "DecodeReduce", "decodes and folds in one pass over the received bytes");
+        launch(at, value.codec.getDecodeReduceKernel(op.getKind()),
+               value.codec.getKernelAttributes(), elements, inputs, output);
+      } else {
+        launch(at, op.getKind() == ir::ReduceKind::Mean ? "reduce_mean" : "reduce_sum", {},
+               elements, inputs, output);
+      }
+    };
+    if (hasPeers(op)) {
+      fold();
+    } else { // Alone it is the identity, down to the payload of a NaN.
+      Emitter top(top_, loc);
+      Value many = top.greater(sizes_.world, top.constant(1));
+      when(at, many, fold);
+      bool inPlace = !value.codec && value.buffer == target.buffer && value.layout == target.layout;
+      if (!inPlace)
+        when(at, top.no(many), [&] {
+          store(at, value.codec, count(at, value, rank_), local(at, value, rank_),
+                local(at, target, rank_));
+        });
     }
     placed_[op.getResult()] = target;
     return success();

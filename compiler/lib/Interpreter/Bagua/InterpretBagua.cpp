@@ -327,6 +327,8 @@ private:
   }
 
   FailureOr<Everyone> fold(Operation &op, const Everyone &values, ir::ReduceKind kind) {
+    if (world_ == 1) // The identity, down to the payload of a NaN.
+      return values;
     FailureOr<kernels::Kernel> found =
         kernel(op, kind == ir::ReduceKind::Mean ? "reduce_mean" : "reduce_sum");
     if (failed(found))

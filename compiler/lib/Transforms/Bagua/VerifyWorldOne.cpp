@@ -46,7 +46,7 @@ struct VerifyWorldOne final : impl::VerifyWorldOneBase<VerifyWorldOne> {
   void runOnOperation() override {
     markAllAnalysesPreserved();
     WalkResult result = getOperation().walk([](ir::EncodeOp encode) {
-      if (isGuarded(encode))
+      if (hasPeers(encode))
         return WalkResult::advance();
       encode.emitOpError(
           "expects to stand under a condition that implies `world > 1`: alone, an algorithm equals "
@@ -56,18 +56,17 @@ struct VerifyWorldOne final : impl::VerifyWorldOneBase<VerifyWorldOne> {
     if (result.wasInterrupted())
       signalPassFailure();
   }
-
-private:
-  static bool isGuarded(Operation *op) {
-    for (Region *region = op->getParentRegion(); region; region = region->getParentRegion())
-      if (auto branch = dyn_cast<scf::IfOp>(region->getParentOp()))
-        if (impliesMany(branch.getCondition(), region == &branch.getThenRegion()))
-          return true;
-    return false;
-  }
 };
 
 } // namespace
+
+bool hasPeers(Operation *op) {
+  for (Region *region = op->getParentRegion(); region; region = region->getParentRegion())
+    if (auto branch = dyn_cast<scf::IfOp>(region->getParentOp()))
+      if (impliesMany(branch.getCondition(), region == &branch.getThenRegion()))
+        return true;
+  return false;
+}
 
 bool impliesMany(Value condition, bool holdsTrue) {
   Operation *op = condition.getDefiningOp();
