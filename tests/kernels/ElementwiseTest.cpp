@@ -111,6 +111,34 @@ TEST_P(ElementwiseTargetTest, BuffersMayBeUnaligned) {
   }
 }
 
+TEST_P(ElementwiseTargetTest, LargeLaunchesGiveTheSameBits) {
+  const size_t head = 9001, tail = 2003; // Beyond two rounds of every unrolled loop.
+  for (const Case &c : kCases)
+    for (DType dtype : {DType::F32, DType::F64})
+      for (size_t shift : {0u, 4u, 8u, 20u, 1u}) {
+        const bool f32 = dtype == DType::F32;
+        auto heads = f32 ? inputsFor<float>(c, head, 1, Data::AnyBits)
+                         : inputsFor<double>(c, head, 1, Data::AnyBits);
+        auto tails = f32 ? inputsFor<float>(c, tail, 2, Data::AnyBits)
+                         : inputsFor<double>(c, tail, 2, Data::AnyBits);
+        Kernel reference = mustFind(c.name, dtype, {}, true), kernel = mustFind(c.name, dtype, {});
+        Bytes expected = launch(reference, head, heads, scalarsFor(c));
+        Bytes last = launch(reference, tail, tails, scalarsFor(c));
+        expected.insert(expected.end(), last.begin(), last.end());
+        EXPECT_EQ(difference<float>(launchEnds(kernel, heads, tails, head, kLargeCount - tail,
+                                               scalarsFor(c), shift),
+                                    expected),
+                  "")
+            << c.name << ", " << c.inputs << " inputs, shift " << shift;
+        if (shift == 0 && std::string_view(c.name) != "copy")
+          EXPECT_EQ(difference<float>(launchEnds(kernel, heads, tails, head, kLargeCount - tail,
+                                                 scalarsFor(c), 0, true),
+                                      expected),
+                    "")
+              << c.name << ", " << c.inputs << " inputs, in place";
+      }
+}
+
 INSTANTIATE_TEST_SUITE_P(Targets, ElementwiseTargetTest,
                          testing::ValuesIn(supportedTargets().begin(), supportedTargets().end()),
                          targetTestName);

@@ -98,6 +98,47 @@ inline Bytes launch(const Kernel &kernel, size_t count, const std::vector<Bytes>
   return Bytes(output.bytes().begin(), output.bytes().end());
 }
 
+/// Elements of a launch that is large enough for streaming stores.
+constexpr size_t kLargeCount = (size_t{16} << 20) / sizeof(float) + 1003;
+
+/// The first and the last elements of a large launch, on inputs that are zero elsewhere. Fails if
+/// other bytes than those of the two pieces were written. The output begins `shift` bytes before
+/// the guard's natural place; with `inPlace` it is input 0.
+inline Bytes launchEnds(const Kernel &kernel, const std::vector<Bytes> &heads,
+                        const std::vector<Bytes> &tails, size_t headCount, size_t tailBegin,
+                        const std::vector<double> &scalars, size_t shift = 0,
+                        bool inPlace = false) {
+  const size_t count = kLargeCount;
+  std::vector<std::unique_ptr<GuardedBytes>> memory;
+  std::vector<std::span<const std::byte>> views;
+  for (size_t k = 0; k < heads.size(); ++k) {
+    memory.push_back(std::make_unique<GuardedBytes>(kernel.inputBytes(count)));
+    auto bytes = memory.back()->bytes();
+    std::copy(heads[k].begin(), heads[k].end(), bytes.begin());
+    std::copy(tails[k].begin(), tails[k].end(),
+              bytes.end() - static_cast<ptrdiff_t>(tails[k].size()));
+    views.push_back(bytes);
+  }
+  const size_t outBytes = kernel.outputBytes(count);
+  GuardedBytes output(outBytes + shift);
+  std::span<std::byte> y = inPlace ? memory[0]->bytes() : output.bytes().first(outBytes);
+  std::span<std::byte> outputs[] = {y};
+  Args args{views, outputs, scalars, count};
+  const size_t headBytes = kernel.outputBytes(headCount), tailStart = kernel.outputBytes(tailBegin);
+  kernel.run(kernel, args, tailBegin, count);
+  kernel.run(kernel, args, 0, headCount);
+  const size_t margin = 20000;
+  for (size_t from : {headBytes, tailStart - margin})
+    for (size_t i = from; i < from + margin; ++i)
+      if (y[i] != std::byte{0}) {
+        ADD_FAILURE() << "byte " << i << " of " << outBytes << " was written, but is in no piece";
+        i = from + margin;
+      }
+  Bytes result(y.begin(), y.begin() + static_cast<ptrdiff_t>(headBytes));
+  result.insert(result.end(), y.begin() + static_cast<ptrdiff_t>(tailStart), y.end());
+  return result;
+}
+
 template <typename T> Bytes toBytes(const std::vector<T> &values) {
   auto bytes = bytesOf(values);
   return Bytes(bytes.begin(), bytes.end());

@@ -188,7 +188,7 @@ TEST_P(MinMaxTargetTest, B03_LargePrimeCount) {
 
 TEST_P(MinMaxTargetTest, DecodeReduceSameBitsAsReference) {
   for (Codec codec : kCodecs)
-    for (size_t inputs : {1u, 2u, 3u, 4u, 5u, 8u})
+    for (size_t inputs : {1u, 2u, 3u, 4u, 5u, 16u, 17u, 35u})
       for (size_t count : {size_t{1}, size_t{17}, static_cast<size_t>(2 * codec.block + 3)}) {
         std::vector<Bytes> packed;
         for (size_t k = 0; k < inputs; ++k) {
@@ -247,6 +247,49 @@ TEST_P(MinMaxTargetTest, PiecesGiveTheSameBytesAndWriteNothingElse) {
       for (size_t i = 0; i < output.size(); ++i) {
         const bool inside = i >= kernel.outputBytes(block) && i < kernel.outputBytes(3 * block);
         ASSERT_EQ(output[i], inside ? whole[i] : kPoison) << name << ", byte " << i;
+      }
+    }
+  }
+}
+
+TEST_P(MinMaxTargetTest, LargeLaunchesGiveTheSameBytes) {
+  for (Codec codec : kCodecs) {
+    const size_t block = static_cast<size_t>(codec.block);
+    const size_t head = (10000 / block + 2) * block, tailBegin = (kLargeCount / block - 2) * block;
+    const size_t tail = kLargeCount - tailBegin;
+    for (size_t shift : {0u, 1u, 4u, 13u, 32u}) {
+      std::vector<Bytes> heads, tails;
+      for (unsigned k = 0; k < 3; ++k) {
+        std::vector<float> x = randomValues<float>(head, k, Data::Normal);
+        if (k == 1) {
+          x[head / 2] = NAN;
+          x[head / 3] = 3e38f;
+          x[head / 3 + 1] = -3e38f;
+        }
+        heads.push_back(toBytes(x));
+        tails.push_back(toBytes(randomValues<float>(tail, k + 7, Data::Normal)));
+      }
+      std::vector<Bytes> packedHeads, packedTails;
+      for (size_t k = 0; k < heads.size(); ++k) {
+        packedHeads.push_back(launch(minMax("encode", codec, true), head, {heads[k]}));
+        packedTails.push_back(launch(minMax("encode", codec, true), tail, {tails[k]}));
+        Bytes expected = packedHeads[k];
+        expected.insert(expected.end(), packedTails[k].begin(), packedTails[k].end());
+        EXPECT_EQ(difference<uint8_t>(launchEnds(minMax("encode", codec), {heads[k]}, {tails[k]},
+                                                 head, tailBegin, {}, shift),
+                                      expected),
+                  "")
+            << codec.bits << " bits, block " << block << ", shift " << shift << ", input " << k;
+      }
+      for (const char *name : {"decode_reduce_sum", "decode_reduce_mean"}) {
+        Bytes expected = launch(minMax(name, codec, true), head, packedHeads);
+        Bytes last = launch(minMax(name, codec, true), tail, packedTails);
+        expected.insert(expected.end(), last.begin(), last.end());
+        EXPECT_EQ(difference<float>(launchEnds(minMax(name, codec), packedHeads, packedTails, head,
+                                               tailBegin, {}, shift),
+                                    expected),
+                  "")
+            << name << ", " << codec.bits << " bits, block " << block << ", shift " << shift;
       }
     }
   }

@@ -1,6 +1,7 @@
 // The min-max codec for every instruction-set target.
 #include "common/MinMax.h"
 #include "Runs.h"
+#include "common/Sweep.h"
 
 #include <algorithm>
 #include <bit>
@@ -10,6 +11,7 @@
 #define HWY_TARGET_INCLUDE "cpu/MinMax.cpp"
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -24,7 +26,7 @@ using U8 = hn::Rebind<uint8_t, F32>; // As many bytes as F32 has lanes.
 using U64 = hn::ScalableTag<uint64_t>;
 
 /// Elements worked on at a time: their bytes stay in the first-level cache.
-constexpr size_t kTile = 1024;
+constexpr size_t kTile = 512;
 
 HWY_INLINE const float *floats(const std::byte *bytes) {
   return reinterpret_cast<const float *>(bytes); // Only for LoadU: may be unaligned.
@@ -35,8 +37,22 @@ HWY_INLINE const uint8_t *octets(const std::byte *bytes) {
 }
 HWY_INLINE uint8_t *octets(std::byte *bytes) { return reinterpret_cast<uint8_t *>(bytes); }
 
+/// Elements per step of the loops below. Each step prefetches two of the four lines that its
+/// elements fill: both passes of an encoding do it.
+constexpr size_t kStep = 64;
+static_assert(HWY_MAX_BYTES <= kStep / 2 * sizeof(float),
+              "blockHeader takes two vectors at a time");
+
+HWY_INLINE void prefetch(PrefetchCursor *cursor) {
+  const uintptr_t address = cursor->nextPair();
+  hwy::Prefetch(reinterpret_cast<const std::byte *>(address));
+  hwy::Prefetch(reinterpret_cast<const std::byte *>(address + PrefetchCursor::kPageBytes));
+}
+
 /// Header of the block of `count` >= 1 elements at `x`.
-HWY_INLINE MinMaxHeader blockHeader(const std::byte *x, size_t count, int64_t bits) {
+template <bool kPrefetch>
+HWY_INLINE MinMaxHeader blockHeader(const std::byte *x, size_t count, int64_t bits,
+                                    PrefetchCursor *cursor) {
   const F32 d;
   const U32 du;
   const size_t lanes = hn::Lanes(d);
@@ -46,12 +62,22 @@ HWY_INLINE MinMaxHeader blockHeader(const std::byte *x, size_t count, int64_t bi
   // x - x is +0 for a finite x, else NaN; minimum and maximum cannot be trusted to carry NaN.
   auto bad0 = hn::Zero(du), bad1 = hn::Zero(du);
   size_t i = 0;
-  for (; count - i >= 2 * lanes; i += 2 * lanes) {
-    const auto v0 = hn::LoadU(d, p + i), v1 = hn::LoadU(d, p + i + lanes);
-    lo0 = hn::Min(lo0, v0), lo1 = hn::Min(lo1, v1);
-    hi0 = hn::Max(hi0, v0), hi1 = hn::Max(hi1, v1);
-    bad0 = hn::Or(bad0, hn::BitCast(du, hn::Sub(v0, v0)));
-    bad1 = hn::Or(bad1, hn::BitCast(du, hn::Sub(v1, v1)));
+  for (; count - i >= kStep; i += kStep) {
+    if (kPrefetch)
+      prefetch(cursor);
+    for (size_t j = 0; j < kStep; j += 2 * lanes) {
+      const auto v0 = hn::LoadU(d, p + i + j), v1 = hn::LoadU(d, p + i + j + lanes);
+      lo0 = hn::Min(lo0, v0), lo1 = hn::Min(lo1, v1);
+      hi0 = hn::Max(hi0, v0), hi1 = hn::Max(hi1, v1);
+      bad0 = hn::Or(bad0, hn::BitCast(du, hn::Sub(v0, v0)));
+      bad1 = hn::Or(bad1, hn::BitCast(du, hn::Sub(v1, v1)));
+    }
+  }
+  for (; count - i >= lanes; i += lanes) {
+    const auto v = hn::LoadU(d, p + i);
+    lo0 = hn::Min(lo0, v);
+    hi0 = hn::Max(hi0, v);
+    bad0 = hn::Or(bad0, hn::BitCast(du, hn::Sub(v, v)));
   }
   float lo = hn::GetLane(hn::MinOfLanes(d, hn::Min(lo0, lo1)));
   float hi = hn::GetLane(hn::MaxOfLanes(d, hn::Max(hi0, hi1)));
@@ -65,36 +91,51 @@ HWY_INLINE MinMaxHeader blockHeader(const std::byte *x, size_t count, int64_t bi
   return finite ? minMaxHeader(lo, hi, bits) : kMinMaxNonFinite;
 }
 
-template <bool kScaled>
-HWY_INLINE void quantizeAs(const MinMaxEncoder &encoder, const std::byte *x, size_t count,
-                           uint8_t *codes) {
-  const F32 d;
-  const U32 du;
-  const U8 d8;
-  const size_t lanes = hn::Lanes(d);
-  const auto lo = hn::Set(d, encoder.lo), inverse = hn::Set(d, encoder.inverse);
-  const auto scale = hn::Set(d, encoder.scale), levels = hn::Set(d, encoder.levels);
-  const auto shift = hn::Set(d, kRoundingShift);
-  const auto low = hn::Set(du, 0xff);
-  size_t i = 0;
-  for (; count - i >= lanes; i += lanes) {
-    auto v = hn::LoadU(d, floats(x) + i);
+/// MinMaxEncoder::encodeOne, in vectors; without the multiplication by a scale of 1.
+template <bool kScaled> struct Quantizer {
+  hn::Vec<F32> lo, inverse, scale, levels, shift;
+  hn::Vec<U32> low;
+
+  explicit HWY_INLINE Quantizer(const MinMaxEncoder &encoder)
+      : lo(hn::Set(F32(), encoder.lo)), inverse(hn::Set(F32(), encoder.inverse)),
+        scale(hn::Set(F32(), encoder.scale)), levels(hn::Set(F32(), encoder.levels)),
+        shift(hn::Set(F32(), kRoundingShift)), low(hn::Set(U32(), 0xff)) {}
+
+  HWY_INLINE void operator()(const float *x, uint8_t *codes) const {
+    auto v = hn::LoadU(F32(), x);
     if (kScaled)
       v = hn::Mul(v, scale);
     v = hn::Min(hn::Mul(hn::Sub(v, lo), inverse), levels);
-    const auto code = hn::And(hn::BitCast(du, hn::Add(v, shift)), low);
-    hn::StoreU(hn::U8FromU32(code), d8, codes + i);
+    const auto code = hn::And(hn::BitCast(U32(), hn::Add(v, shift)), low);
+    hn::StoreU(hn::U8FromU32(code), U8(), codes);
   }
+};
+
+template <bool kScaled, bool kPrefetch>
+HWY_INLINE void quantizeAs(const MinMaxEncoder &encoder, const std::byte *x, size_t count,
+                           uint8_t *codes, PrefetchCursor *cursor) {
+  const size_t lanes = hn::Lanes(F32());
+  const Quantizer<kScaled> quantizer(encoder);
+  size_t i = 0;
+  for (; count - i >= kStep; i += kStep) {
+    if (kPrefetch)
+      prefetch(cursor);
+    for (size_t j = 0; j < kStep; j += lanes)
+      quantizer(floats(x) + i + j, codes + i + j);
+  }
+  for (; count - i >= lanes; i += lanes)
+    quantizer(floats(x) + i, codes + i);
   for (; i < count; ++i)
     codes[i] = encoder.encodeOne(loadOne<float>(x, i));
 }
 
+template <bool kPrefetch>
 HWY_INLINE void quantize(const MinMaxEncoder &encoder, const std::byte *x, size_t count,
-                         uint8_t *codes) {
+                         uint8_t *codes, PrefetchCursor *cursor) {
   if (encoder.scale == 1.0f) // Multiplying by 1 changes nothing.
-    quantizeAs<false>(encoder, x, count, codes);
+    quantizeAs<false, kPrefetch>(encoder, x, count, codes, cursor);
   else
-    quantizeAs<true>(encoder, x, count, codes);
+    quantizeAs<true, kPrefetch>(encoder, x, count, codes, cursor);
 }
 
 /// Packs `count` codes into `target`, which has room for exactly their bytes. Destroys `codes`,
@@ -150,142 +191,270 @@ HWY_INLINE void unpack(const std::byte *source, size_t count, int bits, uint8_t 
   }
 }
 
-HWY_ATTR void encode(const Kernel &kernel, const Args &args, size_t begin, size_t end) {
+/// Where packed bytes go: straight to the output, or, for streaming stores, through whole cache
+/// lines.
+template <bool kStream> class PackedWriter {
+public:
+  explicit HWY_INLINE PackedWriter(std::byte *target) : target_(target) {
+    if (kStream) { // The first line begins before the output: its first bytes belong to others.
+      fill_ = skip_ = reinterpret_cast<uintptr_t>(target) % kLineBytes;
+      target_ -= skip_;
+    }
+  }
+
+  /// Room for the next kTile bytes, or a header.
+  HWY_INLINE std::byte *next() { return kStream ? lines_ + fill_ : target_; }
+
+  HWY_INLINE void advance(size_t bytes) {
+    if (!kStream) {
+      target_ += bytes;
+      return;
+    }
+    fill_ += bytes;
+    size_t done = 0;
+    if (skip_ != 0 && fill_ >= kLineBytes) {
+      std::memcpy(target_ + skip_, lines_ + skip_, kLineBytes - skip_);
+      skip_ = 0;
+      done = kLineBytes;
+    }
+    const hn::ScalableTag<uint8_t> d;
+    for (; done + kLineBytes <= fill_; done += kLineBytes)
+      for (size_t i = 0; i < kLineBytes; i += hn::Lanes(d))
+        hn::Stream(hn::Load(d, octets(lines_ + done + i)), d, octets(target_ + done + i));
+    if (done != 0) // Less than a line is left.
+      std::memcpy(lines_, lines_ + done, kLineBytes);
+    target_ += done;
+    fill_ -= done;
+  }
+
+  HWY_INLINE void finish() {
+    if (!kStream)
+      return;
+    std::memcpy(target_ + skip_, lines_ + skip_, fill_ - skip_);
+    hwy::FlushStream();
+  }
+
+private:
+  std::byte *target_;
+  size_t fill_ = 0, skip_ = 0;
+  alignas(kLineBytes) std::byte lines_[kStream ? kTile + 3 * kLineBytes : 1];
+};
+
+template <bool kLarge>
+HWY_INLINE void encodeAs(const Kernel &kernel, const Args &args, size_t begin, size_t end) {
   HWY_ALIGN uint8_t tile[kTile];
   const size_t block = static_cast<size_t>(kernel.block);
   const int bits = static_cast<int>(kernel.bits);
   const std::byte *x = args.inputs[0].data();
-  std::byte *packed = args.outputs[0].data() + minmaxPackedBytes(begin, kernel.bits, kernel.block);
+  PrefetchCursor cursor(x + begin * sizeof(float));
+  PackedWriter<kLarge> writer(args.outputs[0].data() +
+                              minmaxPackedBytes(begin, kernel.bits, kernel.block));
   for (size_t first = begin; first < end; first += block) {
     const size_t count = std::min(block, end - first);
     const std::byte *source = x + first * sizeof(float);
-    const MinMaxHeader header = blockHeader(source, count, bits);
-    storeHeader(packed, header);
-    std::byte *codes = packed + sizeof(header);
-    packed += minMaxBlockBytes(count, bits);
-    if (!(header.step > 0.0f)) { // Constant, or not finite.
-      std::memset(codes, 0, minMaxCodeBytes(count, bits));
-      continue;
-    }
+    if (kLarge)
+      cursor.catchUp(source);
+    const MinMaxHeader header = blockHeader<kLarge>(source, count, bits, &cursor);
+    storeHeader(writer.next(), header);
+    writer.advance(sizeof(header));
     const MinMaxEncoder encoder(header, bits);
-    if (bits == 8) {
-      quantize(encoder, source, count, octets(codes));
-      continue;
-    }
     for (size_t done = 0; done < count; done += kTile) {
-      const size_t part = std::min(kTile, count - done);
-      quantize(encoder, source + done * sizeof(float), part, tile);
-      pack(tile, part, bits, codes + minMaxCodeBytes(done, bits));
+      const size_t part = std::min(kTile, count - done), bytes = minMaxCodeBytes(part, bits);
+      if (!(header.step > 0.0f)) { // Constant, or not finite.
+        std::memset(writer.next(), 0, bytes);
+      } else if (bits == 8) {
+        quantize<kLarge>(encoder, source + done * sizeof(float), part, octets(writer.next()),
+                         &cursor);
+      } else {
+        quantize<kLarge>(encoder, source + done * sizeof(float), part, tile, &cursor);
+        pack(tile, part, bits, writer.next());
+      }
+      writer.advance(bytes);
     }
   }
+  writer.finish();
 }
 
-/// What the last input of a decode-reduce does to the sum.
-enum class Finish : uint8_t { Nothing, Keep, Multiply, Divide };
+HWY_ATTR void encode(const Kernel &kernel, const Args &args, size_t begin, size_t end) {
+  if (args.count * sizeof(float) >= kStreamBytesMin)
+    encodeAs<true>(kernel, args, begin, end);
+  else
+    encodeAs<false>(kernel, args, begin, end);
+}
 
-/// y = decode(codes), or y += decode(codes); then, at the last input, finished with `operand`.
-template <bool kAdd, bool kWide, Finish kFinish>
-HWY_INLINE void dequantizeAs(const MinMaxDecoder &decoder, const uint8_t *codes, size_t count,
-                             float operand, std::byte *y) {
-  const F32 d;
-  const I32 di;
-  const U8 d8;
-  const size_t lanes = hn::Lanes(d);
-  const auto lo = hn::Set(d, decoder.lo), step = hn::Set(d, decoder.step);
-  const auto limit = hn::Set(d, std::numeric_limits<float>::max() * 0.25f);
-  const auto vOperand = hn::Set(d, operand);
-  float *p = floats(y);
-  size_t i = 0;
-  for (; count - i >= lanes; i += lanes) {
-    const auto code = hn::ConvertTo(d, hn::PromoteTo(di, hn::LoadU(d8, codes + i)));
-    auto v = hn::Add(lo, hn::Mul(code, step));
-    if (kWide)
-      v = hn::Mul(hn::Max(hn::Min(v, limit), hn::Neg(limit)), hn::Set(d, 4.0f));
-    if (kAdd)
-      v = hn::Add(hn::LoadU(d, p + i), v);
-    if (kFinish == Finish::Multiply)
-      v = hn::Mul(v, vOperand);
-    if (kFinish == Finish::Divide)
-      v = hn::Div(v, vOperand);
-    if (kFinish != Finish::Nothing)
-      v = hn::IfThenElse(hn::IsNaN(v), hn::Set(d, kNan<float>), v);
-    hn::StoreU(v, d, p + i);
-  }
-  for (; i < count; ++i) {
-    float v = decoder.decodeOne(codes[i]);
-    if (kAdd)
-      v = loadOne<float>(y, i) + v;
+/// What a decode-reduce does to the sum in the end.
+enum class Finish : uint8_t { Nothing, Multiply, Divide };
+
+/// Inputs that are decoded side by side; more are summed group by group.
+constexpr size_t kGroup = 16;
+
+/// One tile of up to kGroup inputs.
+struct Group {
+  size_t inputs = 0;
+  bool plain = true; ///< All blocks finite, none wide: `lo` and `step` say it all.
+  float lo[kGroup], step[kGroup];
+  const uint8_t *codes[kGroup]; ///< One byte each.
+  MinMaxHeader header[kGroup];
+};
+
+/// y = (sum +) decode(input 0) + decode(input 1) + …, finished with `operand`. `y` may be `sum`.
+template <bool kAdd, Finish kFinish> struct GroupFold {
+  const Group &group;
+  float operand;
+  const std::byte *sum;
+  std::byte *y;
+
+  HWY_INLINE void one(size_t i) const {
+    float v = kAdd ? loadOne<float>(sum, i) : 0.0f;
+    for (size_t k = 0; k < group.inputs; ++k) {
+      const float x = MinMaxDecoder(group.header[k]).decodeOne(group.codes[k][i]);
+      v = !kAdd && k == 0 ? x : v + x;
+    }
     if (kFinish == Finish::Multiply)
       v = v * operand;
     if (kFinish == Finish::Divide)
       v = v / operand;
     storeOne<float>(y, i, kFinish == Finish::Nothing ? v : finishOne(v));
   }
-}
 
-template <bool kAdd, Finish kFinish>
-HWY_INLINE void dequantize(const MinMaxDecoder &decoder, const uint8_t *codes, size_t count,
-                           float operand, std::byte *y) {
-  if (!decoder.finite) { // Whatever is added to it, and divided: NaN stays, and stays this NaN.
-    for (size_t i = 0; i < count; ++i)
-      storeOne<float>(y, i, kNan<float>);
-  } else if (decoder.wide) {
-    dequantizeAs<kAdd, true, kFinish>(decoder, codes, count, operand, y);
-  } else {
-    dequantizeAs<kAdd, false, kFinish>(decoder, codes, count, operand, y);
+  HWY_INLINE hn::Vec<F32> decode(hn::Vec<F32> lo, hn::Vec<F32> step, const uint8_t *codes) const {
+    const auto code = hn::ConvertTo(F32(), hn::PromoteTo(I32(), hn::LoadU(U8(), codes)));
+    return hn::Add(lo, hn::Mul(code, step));
   }
+
+  template <bool kStream> HWY_INLINE void finish(hn::Vec<F32> v, size_t i) const {
+    const F32 d;
+    if (kFinish == Finish::Multiply)
+      v = hn::Mul(v, hn::Set(d, operand));
+    if (kFinish == Finish::Divide)
+      v = hn::Div(v, hn::Set(d, operand));
+    if (kFinish != Finish::Nothing)
+      v = hn::IfThenElse(hn::IsNaN(v), hn::Set(d, kNan<float>), v);
+    if (kStream)
+      hn::Stream(v, d, floats(y) + i);
+    else
+      hn::StoreU(v, d, floats(y) + i);
+  }
+
+  template <bool kStream> HWY_INLINE void many(size_t count) const {
+    const F32 d;
+    const size_t lanes = hn::Lanes(d);
+    const size_t start = kAdd ? 0 : 1; // The first input that is added.
+    const auto lo0 = hn::Set(d, group.lo[0]), step0 = hn::Set(d, group.step[0]);
+    size_t i = 0;
+    if (kStream) // Streaming stores are aligned.
+      for (; i < count && reinterpret_cast<uintptr_t>(floats(y) + i) % kLineBytes != 0; ++i)
+        one(i);
+    for (; count - i >= 4 * lanes; i += 4 * lanes) {
+      hn::Vec<F32> v0, v1, v2, v3;
+      if (kAdd) {
+        const float *s = floats(sum) + i;
+        v0 = hn::LoadU(d, s), v1 = hn::LoadU(d, s + lanes);
+        v2 = hn::LoadU(d, s + 2 * lanes), v3 = hn::LoadU(d, s + 3 * lanes);
+      } else {
+        const uint8_t *c = group.codes[0] + i;
+        v0 = decode(lo0, step0, c), v1 = decode(lo0, step0, c + lanes);
+        v2 = decode(lo0, step0, c + 2 * lanes), v3 = decode(lo0, step0, c + 3 * lanes);
+      }
+      for (size_t k = start; k < group.inputs; ++k) {
+        const auto lo = hn::Set(d, group.lo[k]), step = hn::Set(d, group.step[k]);
+        const uint8_t *c = group.codes[k] + i;
+        v0 = hn::Add(v0, decode(lo, step, c));
+        v1 = hn::Add(v1, decode(lo, step, c + lanes));
+        v2 = hn::Add(v2, decode(lo, step, c + 2 * lanes));
+        v3 = hn::Add(v3, decode(lo, step, c + 3 * lanes));
+      }
+      finish<kStream>(v0, i), finish<kStream>(v1, i + lanes);
+      finish<kStream>(v2, i + 2 * lanes), finish<kStream>(v3, i + 3 * lanes);
+    }
+    for (; i < count; ++i)
+      one(i);
+  }
+
+  HWY_INLINE void run(size_t count, bool stream) const {
+    if (!group.plain) // Rare.
+      for (size_t i = 0; i < count; ++i)
+        one(i);
+    else if (stream)
+      many<true>(count);
+    else
+      many<false>(count);
+  }
+};
+
+/// Prefetches `bytes` that lie some tiles after `source`.
+HWY_INLINE void prefetchAhead(const std::byte *source, size_t bytes) {
+  const uintptr_t first = reinterpret_cast<uintptr_t>(source) + 4 * kTile;
+  for (size_t i = 0; i < bytes; i += kLineBytes)
+    hwy::Prefetch(reinterpret_cast<const std::byte *>(first + i));
 }
 
-template <bool kMean>
-HWY_ATTR void decodeReduce(const Kernel &kernel, const Args &args, size_t begin, size_t end) {
-  HWY_ALIGN uint8_t tile[kTile];
+template <Finish kFinish>
+HWY_INLINE void decodeReduceAs(const Kernel &kernel, const Args &args, size_t begin, size_t end,
+                               float operand) {
+  HWY_ALIGN uint8_t unpacked[kGroup][kTile];
+  HWY_ALIGN float sums[kTile];
+  std::byte *sum = reinterpret_cast<std::byte *>(sums);
   const size_t block = static_cast<size_t>(kernel.block);
   const int bits = static_cast<int>(kernel.bits);
-  const size_t inputs = args.inputs.size();
+  const bool stream = args.count * sizeof(float) >= kStreamBytesMin &&
+                      reinterpret_cast<uintptr_t>(args.outputs[0].data()) % sizeof(float) == 0;
   size_t offset = minmaxPackedBytes(begin, kernel.bits, kernel.block);
-  // By a power of two, multiplication and division round alike, and multiplication is much faster.
-  const Finish finish = !kMean                        ? Finish::Keep
-                        : std::has_single_bit(inputs) ? Finish::Multiply
-                                                      : Finish::Divide;
-  const float divisor = static_cast<float>(inputs);
-  const float operand = finish == Finish::Multiply ? 1.0f / divisor : divisor;
   for (size_t first = begin; first < end; first += block) {
     const size_t count = std::min(block, end - first);
     for (size_t done = 0; done < count; done += kTile) {
       const size_t part = std::min(kTile, count - done);
       std::byte *y = args.outputs[0].data() + (first + done) * sizeof(float);
-      for (size_t k = 0; k < inputs; ++k) {
-        const std::byte *packed = args.inputs[k].data() + offset;
-        const MinMaxDecoder decoder(loadHeader(packed));
-        const std::byte *source = packed + sizeof(MinMaxHeader) + minMaxCodeBytes(done, bits);
-        const uint8_t *codes = tile;
-        if (bits == 8)
-          codes = octets(source);
+      for (size_t base = 0; base < args.inputs.size(); base += kGroup) {
+        Group group;
+        group.inputs = std::min(kGroup, args.inputs.size() - base);
+        for (size_t k = 0; k < group.inputs; ++k) {
+          const std::byte *packed = args.inputs[base + k].data() + offset;
+          const MinMaxDecoder decoder(loadHeader(packed));
+          group.header[k] = loadHeader(packed);
+          group.lo[k] = decoder.lo;
+          group.step[k] = decoder.step;
+          group.plain = group.plain && decoder.finite && !decoder.wide;
+          const std::byte *source = packed + sizeof(MinMaxHeader) + minMaxCodeBytes(done, bits);
+          if (stream)
+            prefetchAhead(source, minMaxCodeBytes(part, bits));
+          group.codes[k] = bits == 8 ? octets(source) : unpacked[k];
+          if (bits != 8)
+            unpack(source, part, bits, unpacked[k]);
+        }
+        const bool last = base + kGroup >= args.inputs.size();
+        if (base == 0 && last)
+          GroupFold<false, kFinish>{group, operand, sum, y}.run(part, stream);
+        else if (base == 0)
+          GroupFold<false, Finish::Nothing>{group, operand, sum, sum}.run(part, false);
+        else if (last)
+          GroupFold<true, kFinish>{group, operand, sum, y}.run(part, stream);
         else
-          unpack(source, part, bits, tile);
-        const Finish now = k + 1 == inputs ? finish : Finish::Nothing;
-        if (k == 0 && inputs == 1) // Dividing by one changes nothing.
-          dequantize<false, Finish::Keep>(decoder, codes, part, operand, y);
-        else if (k == 0)
-          dequantize<false, Finish::Nothing>(decoder, codes, part, operand, y);
-        else if (now == Finish::Nothing)
-          dequantize<true, Finish::Nothing>(decoder, codes, part, operand, y);
-        else if (now == Finish::Keep)
-          dequantize<true, Finish::Keep>(decoder, codes, part, operand, y);
-        else if (now == Finish::Multiply)
-          dequantize<true, Finish::Multiply>(decoder, codes, part, operand, y);
-        else
-          dequantize<true, Finish::Divide>(decoder, codes, part, operand, y);
+          GroupFold<true, Finish::Nothing>{group, operand, sum, sum}.run(part, false);
       }
     }
     offset += minMaxBlockBytes(count, bits);
   }
+  if (stream)
+    hwy::FlushStream();
+}
+
+HWY_ATTR void decodeReduceSum(const Kernel &kernel, const Args &args, size_t begin, size_t end) {
+  decodeReduceAs<Finish::Multiply>(kernel, args, begin, end, 1.0f); // Changes nothing.
+}
+
+HWY_ATTR void decodeReduceMean(const Kernel &kernel, const Args &args, size_t begin, size_t end) {
+  const float divisor = static_cast<float>(args.inputs.size());
+  // By a power of two, multiplication and division round alike, and multiplication is much faster.
+  if (std::has_single_bit(args.inputs.size()))
+    decodeReduceAs<Finish::Multiply>(kernel, args, begin, end, 1.0f / divisor);
+  else
+    decodeReduceAs<Finish::Divide>(kernel, args, begin, end, divisor);
 }
 
 const MinMaxRuns *minMaxTable() {
-  // One input and no division: decoding is the sum of one.
-  static constexpr MinMaxRuns kRuns{encode, decodeReduce<false>, decodeReduce<false>,
-                                    decodeReduce<true>};
+  // Decoding is the sum of one.
+  static constexpr MinMaxRuns kRuns{encode, decodeReduceSum, decodeReduceSum, decodeReduceMean};
   return &kRuns;
 }
 
