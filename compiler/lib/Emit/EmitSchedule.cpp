@@ -26,21 +26,21 @@ using rt::kNone;
 using Node = ExpressionPool::Node;
 
 /// The place in a source file that a location names first, if any.
-FileLineColLoc fileLocation(Location location) {
-  return llvm::TypeSwitch<Location, FileLineColLoc>(location)
-      .Case([](FileLineColLoc file) { return file; })
+FileLineColRange fileLocation(Location location) {
+  return llvm::TypeSwitch<Location, FileLineColRange>(location)
+      .Case([](FileLineColRange file) { return file; })
       .Case([](NameLoc name) { return fileLocation(name.getChildLoc()); })
       .Case([](CallSiteLoc call) { // What the algorithm calls, not where a helper is defined.
-        FileLineColLoc caller = fileLocation(call.getCaller());
+        FileLineColRange caller = fileLocation(call.getCaller());
         return caller ? caller : fileLocation(call.getCallee());
       })
       .Case([](FusedLoc fused) {
         for (Location part : fused.getLocations())
-          if (FileLineColLoc file = fileLocation(part))
+          if (FileLineColRange file = fileLocation(part))
             return file;
-        return FileLineColLoc();
+        return FileLineColRange();
       })
-      .Default([](Location) { return FileLineColLoc(); });
+      .Default([](Location) { return FileLineColRange(); });
 }
 
 std::string relativePath(StringRef path, StringRef root) {
@@ -369,17 +369,17 @@ uint32_t Emitter::kernel(sched::LaunchOp op) {
 }
 
 uint32_t Emitter::location(Location location) {
-  FileLineColLoc file = fileLocation(location);
+  FileLineColRange file = fileLocation(location);
   if (!file)
     return kNone;
   std::string path = relativePath(file.getFilename().strref(), options_.sourceRoot);
-  auto [entry, isNew] = locations_.try_emplace({path, file.getLine(), file.getColumn()},
+  auto [entry, isNew] = locations_.try_emplace({path, file.getStartLine(), file.getStartColumn()},
                                                static_cast<uint32_t>(schedule_.locations.size()));
   if (isNew) {
     auto out = std::make_unique<fb::LocationT>();
     out->file = path;
-    out->line = file.getLine();
-    out->column = file.getColumn();
+    out->line = file.getStartLine();
+    out->column = file.getStartColumn();
     schedule_.locations.push_back(std::move(out));
   }
   return entry->second;

@@ -1,0 +1,95 @@
+// The table of algorithms and their way through the compiler.
+#include "Algorithms.h"
+
+#include "CompilerTestSupport.h"
+#include "Oracle.h"
+
+#include "bagua/compiler/EmitSchedule.h"
+
+#include "mlir/Pass/PassManager.h"
+
+namespace bagua::test {
+namespace {
+
+using compiler::Bytes;
+using compiler::Level;
+
+template <typename T> Expected pack(OracleResult<T> result) {
+  return {bytesOf(result.values), std::move(result.wireBytes)};
+}
+
+Expected gradientAllreduce(const std::vector<Bytes> &inputs, kernels::DType dtype) {
+  return dtype == kernels::DType::F32 ? pack(oracleGradientAllreduce(elementsOf<float>(inputs)))
+                                      : pack(oracleGradientAllreduce(elementsOf<double>(inputs)));
+}
+
+Expected bytegrad(const std::vector<Bytes> &inputs, kernels::DType) {
+  return pack(oracleBytegrad(elementsOf<float>(inputs), 8, 2048));
+}
+
+Expected decentralized(const std::vector<Bytes> &inputs, kernels::DType dtype) {
+  return dtype == kernels::DType::F32 ? pack(oracleDecentralized(elementsOf<float>(inputs)))
+                                      : pack(oracleDecentralized(elementsOf<double>(inputs)));
+}
+
+} // namespace
+
+const std::vector<Algorithm> &algorithms() {
+  using enum kernels::DType;
+  static const std::vector<Algorithm> all = {
+      {"gradient_allreduce",
+       "algorithms/gradient_allreduce.mlir",
+       false,
+       2048,
+       {F32, F64},
+       gradientAllreduce},
+      {"bytegrad", "algorithms/bytegrad.mlir", false, 2048, {F32}, bytegrad},
+      {"decentralized", "algorithms/decentralized.mlir", true, 2048, {F32, F64}, decentralized},
+  };
+  return all;
+}
+
+std::vector<int64_t> lengthsOf(const Algorithm &algorithm) {
+  int64_t block = algorithm.block;
+  return {0, 1, 31, block - 1, block, block + 1, 5 * block + 77, kLargeLength};
+}
+
+Compiled::Compiled(const Algorithm &algorithm) { compile(algorithm); }
+
+void Compiled::compile(const Algorithm &algorithm) {
+  mlir::DialectRegistry registry;
+  compiler::registerDialects(registry);
+  context_ = std::make_unique<mlir::MLIRContext>(registry, mlir::MLIRContext::Threading::DISABLED);
+  context_->printOpOnDiagnostic(false);
+  handler_ = std::make_unique<mlir::ScopedDiagnosticHandler>(
+      context_.get(), [this](mlir::Diagnostic &diagnostic) {
+        diagnostics_ += diagnostic.str() + "\n";
+        return mlir::success();
+      });
+  std::string text = readFile(std::string(BAGUA_SOURCE_DIR) + "/" + algorithm.file);
+  for (Level level : {Level::Bagua, Level::Chunk, Level::Sched}) {
+    auto &module = modules_[static_cast<size_t>(level)];
+    module = mlir::parseSourceString<mlir::ModuleOp>(text, mlir::ParserConfig(context_.get()),
+                                                     algorithm.file);
+    ASSERT_TRUE(module) << diagnostics_;
+    if (level == Level::Bagua)
+      continue; // As written: the sugar is the oracle of its expansion.
+    mlir::PassManager passes(context_.get());
+    compiler::buildPipeline(passes, level);
+    ASSERT_TRUE(succeeded(passes.run(*module))) << diagnostics_;
+  }
+  auto bytes = compiler::emitSchedule(at(Level::Sched));
+  ASSERT_TRUE(succeeded(bytes)) << diagnostics_;
+  bytes_ = *bytes;
+  auto schedule = rt::Schedule::fromBytes(bytes_);
+  ASSERT_TRUE(schedule.ok()) << schedule.status();
+  schedule_ = *schedule;
+}
+
+std::string differenceOf(const std::vector<Bytes> &got, const std::vector<Bytes> &expected,
+                         kernels::DType dtype) {
+  return dtype == kernels::DType::F32 ? firstDifference<float>(got, expected)
+                                      : firstDifference<double>(got, expected);
+}
+
+} // namespace bagua::test

@@ -1,0 +1,67 @@
+// The algorithms under test: where their text is, and what they must compute.
+#pragma once
+
+#include "bagua/Schedule.h"
+#include "bagua/compiler/Interpreter.h"
+#include "bagua/compiler/Pipelines.h"
+
+#include "mlir/IR/MLIRContext.h"
+#include "mlir/IR/OwningOpRef.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace bagua::test {
+
+/// What a step leaves in the bucket that the algorithm changes, and what each rank sends.
+struct Expected {
+  std::vector<compiler::Bytes> values;
+  std::vector<int64_t> wireBytes;
+};
+
+struct Algorithm {
+  std::string name;            ///< Of the test case.
+  std::string file;            ///< Relative to the source tree.
+  bool changesWeights = false; ///< Else gradients.
+  int64_t block = 2048;        ///< Lengths around it are tested.
+  std::vector<kernels::DType> dtypes;
+  Expected (*expected)(const std::vector<compiler::Bytes> &inputs, kernels::DType dtype) = nullptr;
+};
+
+/// Everything in algorithms/.
+const std::vector<Algorithm> &algorithms();
+
+/// Empty, single, odd, around a codec block, several blocks, and a prime near 10^6.
+std::vector<int64_t> lengthsOf(const Algorithm &algorithm);
+inline constexpr int64_t kLargeLength = 1'000'003;
+
+inline constexpr int64_t kWorlds[] = {1, 2, 3, 4, 5, 8};
+
+/// A module lowered to each level, and the schedule of the last.
+class Compiled {
+public:
+  explicit Compiled(const Algorithm &algorithm);
+
+  mlir::ModuleOp at(compiler::Level level) const { return *modules_[static_cast<size_t>(level)]; }
+  const std::shared_ptr<const rt::Schedule> &schedule() const { return schedule_; }
+  const std::vector<uint8_t> &bytes() const { return bytes_; }
+  /// Empty unless something went wrong, which was also a test failure.
+  const std::string &diagnostics() const { return diagnostics_; }
+
+private:
+  void compile(const Algorithm &algorithm);
+
+  std::string diagnostics_;
+  std::unique_ptr<mlir::MLIRContext> context_;
+  std::unique_ptr<mlir::ScopedDiagnosticHandler> handler_;
+  mlir::OwningOpRef<mlir::ModuleOp> modules_[3];
+  std::vector<uint8_t> bytes_;
+  std::shared_ptr<const rt::Schedule> schedule_;
+};
+
+/// "" or where `got` first differs from `expected`.
+std::string differenceOf(const std::vector<compiler::Bytes> &got,
+                         const std::vector<compiler::Bytes> &expected, kernels::DType dtype);
+
+} // namespace bagua::test
