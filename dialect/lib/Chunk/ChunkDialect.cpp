@@ -203,6 +203,36 @@ void IfOp::build(OpBuilder &builder, OperationState &state, Value condition, boo
     state.addRegion();
 }
 
+ParseResult IfOp::parse(OpAsmParser &parser, OperationState &result) {
+  OpAsmParser::UnresolvedOperand condition;
+  Region *then = result.addRegion(), *otherwise = result.addRegion();
+  auto parseBody = [&parser](Region *body) -> ParseResult {
+    if (parser.parseRegion(*body))
+      return failure();
+    if (body->empty())
+      body->emplaceBlock();
+    return success();
+  };
+  if (parser.parseOperand(condition) ||
+      parser.resolveOperand(condition, parser.getBuilder().getI1Type(), result.operands) ||
+      parser.parseOptionalAttrDictWithKeyword(result.attributes) || parseBody(then))
+    return failure();
+  if (succeeded(parser.parseOptionalKeyword("else")))
+    return parseBody(otherwise);
+  return success();
+}
+
+void IfOp::print(OpAsmPrinter &printer) {
+  printer << ' ' << getCondition();
+  printer.printOptionalAttrDictWithKeyword((*this)->getAttrs());
+  printer << ' ';
+  printer.printRegion(getThen());
+  if (!getOtherwise().empty()) {
+    printer << " else ";
+    printer.printRegion(getOtherwise());
+  }
+}
+
 // ---- Storage -----------------------------------------------------------------------------------
 
 void GatherOp::build(OpBuilder &builder, OperationState &state, Value lower, Value upper) {

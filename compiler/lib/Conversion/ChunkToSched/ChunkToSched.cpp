@@ -867,6 +867,8 @@ LogicalResult ProgramLowering::waitFor(const Conflict &conflict, Env &env, Waits
       failed(waitForIterations(conflict, {from(common.size()), nullptr, first->getParentOp()}, env,
                                waits)))
     return failure();
+  if (conflict.producer.second == Happening::Arrived) // Messages end with the scope of their pool,
+    return success();                                 // and loops around both are around that.
   for (size_t i = 0; i < common.size(); ++i) // Earlier iterations of the loops around both.
     if (failed(waitForIterations(conflict, {from(i), common[i], common[i]}, env, waits)))
       return failure();
@@ -882,7 +884,8 @@ std::optional<Solution> ProgramLowering::solve(const Conflict &conflict,
     if (!producer.known || std::abs(producer.unknownCoefficient) != 1)
       continue;
     auto lower = constantOf(loop.getLower());
-    if (producer.modular && !(lower && (*lower == 0 || *lower == 1) && isWorld(loop.getUpper())))
+    if (producer.modular &&
+        !(lower && (*lower == 0 || *lower == 1) && isAtMostWorld(loop.getUpper())))
       continue; // Several iterations might have one remainder.
     Linear value = linearize(conflict.access->key, nullptr, {}, nullptr, /*ofProducer=*/false,
                              producer.modular);

@@ -132,7 +132,7 @@ def Chunk_IfOp : Chunk_Op<"if", [NoTerminator, NoRegionArguments, RecursiveMemor
   }];
   let arguments = (ins I1:$condition);
   let regions = (region SizedRegion<1>:$then, MaxSizedRegion<1>:$otherwise);
-  let assemblyFormat = "$condition attr-dict-with-keyword $then (`else` $otherwise^)?";
+  let hasCustomAssemblyFormat = 1;
   let skipDefaultBuilders = 1;
   let builders = [OpBuilder<(ins "::mlir::Value":$condition, CArg<"bool", "false">:$withElse)>];
 }
