@@ -1,6 +1,7 @@
 // Turns what all ranks do in lockstep into what one rank does on its queues. SPEC.md, "From chunk
 // to sched", has the rules and the argument why the result neither races nor deadlocks.
-#include "bagua/compiler/ChunkMessages.h"
+#include "Keys.h"
+
 #include "bagua/compiler/ChunkPasses.h"
 #include "bagua/dialect/Sched/Sched.h"
 
@@ -23,10 +24,6 @@ namespace bagua::compiler {
 
 namespace {
 
-/// What the event of a step says. A move has two: of its send and of its receive.
-enum class Happening : uint8_t { Done, Sent, Arrived };
-using EventKey = std::pair<Operation *, Happening>;
-
 using Variables = llvm::SmallDenseMap<Value, Value>;
 
 /// Where expressions are written, and what the variables in them stand for.
@@ -38,157 +35,10 @@ struct Env {
   Variables memo;
 };
 
-/// sum(coefficient * term) + constant + unknownCoefficient * unknown; if `modular`, equal to the
-/// value it was read from only modulo the number of ranks.
-struct Linear {
-  /// A null value is the rank of the consumer. `ofProducer`: to be evaluated where the producer is.
-  struct Term {
-    Value value;
-    bool ofProducer;
-    bool operator==(const Term &other) const = default;
-  };
-  SmallVector<std::pair<Term, int64_t>> terms;
-  int64_t constant = 0, unknownCoefficient = 0;
-  bool modular = false, known = true;
-
-  void add(Term term, int64_t coefficient) {
-    for (auto &[present, sum] : terms)
-      if (present == term) {
-        sum += coefficient;
-        return;
-      }
-    terms.push_back({term, coefficient});
-  }
-  void dropZeroTerms() {
-    llvm::erase_if(terms, [](auto &entry) { return entry.second == 0; });
-  }
-  /// True if it is one term and nothing else.
-  bool isTerm() const { return terms.size() == 1 && terms[0].second == 1 && constant == 0; }
-  /// (a, b) if it is a - b, both evaluated where the consumer is.
-  std::optional<std::pair<Term, Term>> asDifference() const {
-    if (terms.size() != 2 || constant != 0 || terms[0].first.ofProducer ||
-        terms[1].first.ofProducer)
-      return std::nullopt;
-    if (terms[0].second == 1 && terms[1].second == -1)
-      return std::pair{terms[0].first, terms[1].first};
-    if (terms[0].second == -1 && terms[1].second == 1)
-      return std::pair{terms[1].first, terms[0].first};
-    return std::nullopt;
-  }
-};
-
-/// A step that must have happened before another one, where both touch the same bytes.
-struct Conflict {
-  EventKey producer;
-  Value producerKey; ///< Part or slot that the producer touches; null: any.
-  Operation *consumer;
-  const ChunkAccess *access; ///< What the consumer touches; null: everything.
-
-  /// Ranks in `producerKey` are those of the sender of this move; null: this rank.
-  chunk::MoveOp receivedBy() const {
-    return producer.second == Happening::Arrived ? cast<chunk::MoveOp>(producer.first)
-                                                 : chunk::MoveOp();
-  }
-};
-
-/// The producer's iterations that come before the consumer.
-struct IterationSet {
-  SmallVector<chunk::ForOp> free; ///< Every iteration of these, outermost first; but of …
-  chunk::ForOp carried;           ///< … this one, the first, only those before the consumer's own.
-  Operation *stop;                ///< Conditions outside of this op hold for both.
-};
-
-/// The iteration of `loop` in which the producer has the consumer's key: `value`, which is meant
-/// modulo the number of ranks if modular.
-struct Solution {
-  chunk::ForOp loop;
-  Linear value;
-};
-
 struct Waits {
   SmallVector<Value> events;
   SmallVector<std::tuple<EventKey, Value, Value, Operation *, Value, Operation *>> seen;
 };
-
-std::optional<int64_t> constantOf(Value value) {
-  IntegerAttr attribute;
-  if (matchPattern(value, m_Constant(&attribute)))
-    return attribute.getInt();
-  return std::nullopt;
-}
-
-bool isWorld(Value value) { return value.getDefiningOp<chunk::WorldOp>() != nullptr; }
-
-bool isRank(Value value) {
-  if (auto argument = dyn_cast<BlockArgument>(value))
-    return isa<chunk::ForallOp>(argument.getOwner()->getParentOp());
-  return value.getDefiningOp<chunk::RankOp>() != nullptr;
-}
-
-/// True if the conditions under which `access` is used say that `a` and `b` differ.
-bool differUnderConditions(Linear::Term a, Linear::Term b, Operation *op,
-                           const ChunkAccess &access) {
-  auto says = [&](Value condition, arith::CmpIPredicate predicate) {
-    auto compare = condition ? condition.getDefiningOp<arith::CmpIOp>() : arith::CmpIOp();
-    if (!compare || compare.getPredicate() != predicate)
-      return false;
-    auto is = [](Linear::Term term, Value value) {
-      return term.value ? term.value == value : isRank(value);
-    };
-    return (is(a, compare.getLhs()) && is(b, compare.getRhs())) ||
-           (is(a, compare.getRhs()) && is(b, compare.getLhs()));
-  };
-  if (a.ofProducer || b.ofProducer)
-    return false;
-  if (access.gather && says(access.condition, arith::CmpIPredicate::ne))
-    return true;
-  for (; op->getParentOp(); op = op->getParentOp())
-    if (auto branch = dyn_cast<chunk::IfOp>(op->getParentOp())) {
-      bool taken = op->getParentRegion() == &branch.getThen();
-      if (says(branch.getCondition(), taken ? arith::CmpIPredicate::ne : arith::CmpIPredicate::eq))
-        return true;
-    }
-  return false;
-}
-
-/// Bounds of the chunk.for or chunk.gather whose variable `value` is.
-std::optional<std::pair<Value, Value>> boundsOf(Value value) {
-  auto argument = dyn_cast<BlockArgument>(value);
-  Operation *owner = argument ? argument.getOwner()->getParentOp() : nullptr;
-  if (!owner || !isa<chunk::ForOp, chunk::GatherOp>(owner))
-    return std::nullopt;
-  return std::pair{owner->getOperand(0), owner->getOperand(1)};
-}
-
-bool isNonNegative(Value value) {
-  if (auto constant = constantOf(value))
-    return *constant >= 0;
-  if (auto bounds = boundsOf(value))
-    return isNonNegative(bounds->first);
-  if (isRank(value) || isWorld(value))
-    return true;
-  Operation *op = value.getDefiningOp();
-  return op && isa<arith::AddIOp, arith::MulIOp>(op) && isNonNegative(op->getOperand(0)) &&
-         isNonNegative(op->getOperand(1));
-}
-
-/// True if 0 <= `value` < world follows from its shape.
-bool isRankNumber(Value value) {
-  if (isRank(value) || constantOf(value) == 0)
-    return true;
-  if (auto bounds = boundsOf(value))
-    return isNonNegative(bounds->first) && isWorld(bounds->second);
-  auto remainder = value.getDefiningOp<arith::RemSIOp>();
-  return remainder && isWorld(remainder.getRhs()) && isNonNegative(remainder.getLhs());
-}
-
-/// True if 0 <= `value` <= world follows from its shape.
-bool isAtMostWorld(Value value) {
-  if (isRankNumber(value) || isWorld(value) || constantOf(value) == 1)
-    return true;
-  auto difference = value.getDefiningOp<arith::SubIOp>();
-  return difference && isWorld(difference.getLhs()) && constantOf(difference.getRhs()) == 1;
-}
 
 SmallVector<chunk::ForOp> loopsAround(Operation *op) { // Outermost first.
   SmallVector<chunk::ForOp> loops;
@@ -236,39 +86,36 @@ private:
   Env topEnv() { return at(top_, Variables()); }
 
   // Storage.
-  LogicalResult declareStorage();
+  void declareStorage();
 
   // Steps.
   LogicalResult lowerBlock(Block &block, OpBuilder &builder, Variables &variables);
   LogicalResult emitSend(chunk::MoveOp move, Env &env);
-  LogicalResult emitRecv(chunk::MoveOp move, Env &env);
+  void emitRecv(chunk::MoveOp move, Env &env);
   LogicalResult emitLaunch(chunk::LaunchOp launch, Env &env);
-  LogicalResult emitRelease(chunk::MoveOp move, Env &env);
+  void emitRelease(chunk::MoveOp move, Env &env);
   /// Repeats the loops and conditions between `root` and `leaf` and calls `emit` inside.
-  LogicalResult emitUnder(Block *root, Operation *leaf, OpBuilder &builder,
-                          const Variables &variables,
-                          llvm::function_ref<LogicalResult(Env &)> emit);
+  void emitUnder(Block *root, Operation *leaf, OpBuilder &builder, const Variables &variables,
+                 llvm::function_ref<void(Env &)> emit);
+  /// True if no slot of the pool is ever used again.
+  bool isFilledOnce(Value slots) {
+    Operation *owner = messages_.pools().find(slots)->second.scope->getParentOp();
+    return !isa<chunk::ForOp>(owner) && loopsAround(owner).empty();
+  }
   Value lowerRanges(Value operand, Env &env);
   Value lowerRange(Value range, Value when, Env &env);
 
   // Events.
-  LogicalResult remember(EventKey key, sched::StepInterface step, Env &env);
-  FailureOr<Value> eventIndex(Operation *op, Env &env);
-  FailureOr<Value> eventsOf(EventKey key);
+  void remember(EventKey key, sched::StepInterface step, Env &env);
+  Value eventIndex(Operation *op, Env &env);
+  Value eventsOf(EventKey key);
   Value loopBase(chunk::ForOp loop);
   Value loopTrips(chunk::ForOp loop);
   LogicalResult waitFor(const Conflict &conflict, Env &env, Waits &waits);
   LogicalResult waitForIterations(const Conflict &conflict, const IterationSet &iterations,
                                   Env &env, Waits &waits);
-  std::optional<Solution> solve(const Conflict &conflict, const IterationSet &iterations);
   Value materialize(const Solution &solution, Env &consumer, Env &producerKey);
   LogicalResult checkReadBefore(chunk::MoveOp move, Operation *writer);
-  Linear linearize(Value value, chunk::MoveOp receivedBy, ArrayRef<chunk::ForOp> free,
-                   Value unknown, bool ofProducer, bool modularAllowed);
-  void linearizeInto(Linear &sum, int64_t scale, Value value, chunk::MoveOp receivedBy,
-                     ArrayRef<chunk::ForOp> free, Value unknown, bool ofProducer,
-                     bool modularAllowed);
-  bool dependsOn(Value value, ArrayRef<Value> variables);
   void finishSignals();
 
   chunk::ProgramOp source_;
@@ -399,7 +246,7 @@ Value ProgramLowering::rotate(Env &env, chunk::MoveOp move, bool inverse) {
 
 // ---- Storage -----------------------------------------------------------------------------------
 
-LogicalResult ProgramLowering::declareStorage() {
+void ProgramLowering::declareStorage() {
   Env env = topEnv();
   unsigned scratchCount = 0, slotsCount = 0;
   Value jobs[2];
@@ -423,7 +270,6 @@ LogicalResult ProgramLowering::declareStorage() {
                                  evaluate(slots.getCount(), env), evaluate(slots.getBytes(), env));
     }
   }
-  return success();
 }
 
 // ---- Steps -------------------------------------------------------------------------------------
@@ -441,20 +287,26 @@ LogicalResult ProgramLowering::run() {
       gates_.push_back(gate);
     }
   });
-  if (failed(declareStorage()))
+  WalkResult checked = source_.walk([&](chunk::ForOp loop) -> WalkResult {
+    if (messages_.dependsOnVariable(loop.getLower()) ||
+        messages_.dependsOnVariable(loop.getUpper()))
+      return loop.emitOpError("expects bounds that do not depend on the variable of an outer loop, "
+                              "as each iteration has an event"); // for_C3
+    return success();
+  });
+  if (checked.wasInterrupted())
     return failure();
+  declareStorage();
 
   OpBuilder builder(source_.getContext());
   builder.setInsertionPointToStart(&stepsRegion_->front());
   Variables none;
+  Block *top = &source_.getBody().front();
   // Receives that can never wait for a slot go first: nothing of this rank can then delay them.
   for (chunk::MoveOp move : moves_)
-    if (loopsAround(messages_.pools().find(move.getSlots())->second.scope->getParentOp()).empty() &&
-        !isa<chunk::ForOp>(messages_.pools().find(move.getSlots())->second.scope->getParentOp()))
-      if (failed(emitUnder(&source_.getBody().front(), move, builder, none,
-                           [&](Env &env) { return emitRecv(move, env); })))
-        return failure();
-  if (failed(lowerBlock(source_.getBody().front(), builder, none)))
+    if (isFilledOnce(move.getSlots()))
+      emitUnder(top, move, builder, none, [&](Env &env) { emitRecv(move, env); });
+  if (failed(lowerBlock(*top, builder, none)))
     return failure();
   finishSignals();
 
@@ -497,8 +349,8 @@ LogicalResult ProgramLowering::lowerBlock(Block &block, OpBuilder &builder, Vari
         return failure();
     } else if (auto move = dyn_cast<chunk::MoveOp>(op)) {
       Env env = at(builder, variables);
-      if (!steps_.contains({move, Happening::Arrived}) && failed(emitRecv(move, env)))
-        return failure();
+      if (!isFilledOnce(move.getSlots()))
+        emitRecv(move, env);
       if (failed(emitSend(move, env)))
         return failure();
     } else if (auto launch = dyn_cast<chunk::LaunchOp>(op)) {
@@ -510,22 +362,18 @@ LogicalResult ProgramLowering::lowerBlock(Block &block, OpBuilder &builder, Vari
       auto step =
           sched::WaitGateOp::create(builder, op.getLoc(), static_cast<sched::Gate>(gate.getGate()),
                                     sched::Queue::Cpu, ValueRange(), Value(), Value(), Value());
-      if (failed(remember({gate, Happening::Done}, step, env)))
-        return failure();
+      remember({gate, Happening::Done}, step, env);
     }
     for (auto &[slots, pool] : messages_.pools())
       if (pool.scope == &block && pool.last == &op)
         for (chunk::MoveOp move : pool.moves)
-          if (failed(emitUnder(&block, move, builder, variables,
-                               [&](Env &env) { return emitRelease(move, env); })))
-            return failure();
+          emitUnder(&block, move, builder, variables, [&](Env &env) { emitRelease(move, env); });
   }
   return success();
 }
 
-LogicalResult ProgramLowering::emitUnder(Block *root, Operation *leaf, OpBuilder &builder,
-                                         const Variables &variables,
-                                         llvm::function_ref<LogicalResult(Env &)> emit) {
+void ProgramLowering::emitUnder(Block *root, Operation *leaf, OpBuilder &builder,
+                                const Variables &variables, llvm::function_ref<void(Env &)> emit) {
   SmallVector<Operation *> path; // Innermost first, `leaf` itself included.
   for (Operation *op = leaf; op->getBlock() != root; op = op->getParentOp())
     path.push_back(op);
@@ -548,10 +396,10 @@ LogicalResult ProgramLowering::emitUnder(Block *root, Operation *leaf, OpBuilder
       env.builder.setInsertionPointToEnd(out.getThenBlock());
     }
   }
-  return emit(env);
+  emit(env);
 }
 
-LogicalResult ProgramLowering::emitRecv(chunk::MoveOp move, Env &env) {
+void ProgramLowering::emitRecv(chunk::MoveOp move, Env &env) {
   location_ = move.getLoc();
   Value peer = rotate(env, move, /*inverse=*/true);
   Env sender = at(env.builder, env.variables);
@@ -562,7 +410,7 @@ LogicalResult ProgramLowering::emitRecv(chunk::MoveOp move, Env &env) {
   auto step =
       sched::RecvOp::create(env.builder, location_, storage_.lookup(move.getSlots()), slot, bytes,
                             peer, channels_.lookup(move), ValueRange(), Value(), Value(), Value());
-  return remember({move, Happening::Arrived}, step, env);
+  remember({move, Happening::Arrived}, step, env);
 }
 
 LogicalResult ProgramLowering::emitSend(chunk::MoveOp move, Env &env) {
@@ -586,7 +434,8 @@ LogicalResult ProgramLowering::emitSend(chunk::MoveOp move, Env &env) {
   auto step = sched::SendOp::create(env.builder, location_, storage_.lookup(range.getBuffer()),
                                     offset, bytes, peer, channels_.lookup(move), waits.events,
                                     Value(), Value(), Value());
-  return remember({move, Happening::Sent}, step, env);
+  remember({move, Happening::Sent}, step, env);
+  return success();
 }
 
 LogicalResult ProgramLowering::emitLaunch(chunk::LaunchOp launch, Env &env) {
@@ -619,25 +468,23 @@ LogicalResult ProgramLowering::emitLaunch(chunk::LaunchOp launch, Env &env) {
       env.builder, location_, launch.getKernelAttr(),
       launch.getConstants().value_or(env.builder.getDictionaryAttr({})), count, inputs, outputs,
       scalars, waits.events, Value(), Value(), Value());
-  return remember({launch, Happening::Done}, step, env);
+  remember({launch, Happening::Done}, step, env);
+  return success();
 }
 
 /// On the cpu queue, behind the last reader there; the event matters where no launch read the
 /// message.
-LogicalResult ProgramLowering::emitRelease(chunk::MoveOp move, Env &env) {
+void ProgramLowering::emitRelease(chunk::MoveOp move, Env &env) {
   Value peer = rotate(env, move, /*inverse=*/true);
   Env sender = at(env.builder, env.variables);
   sender.rank = peer;
   sender.sender = move;
   Value slot = evaluate(move.getSlot(), sender);
-  FailureOr<Value> events = eventsOf({move, Happening::Arrived}), index = eventIndex(move, env);
-  if (failed(events) || failed(index))
-    return failure();
+  Value events = eventsOf({move, Happening::Arrived}), index = eventIndex(move, env);
   Value arrived = sched::EventOp::create(
-      env.builder, location_, sched::EventType::get(move.getContext()), *events, *index, Value());
+      env.builder, location_, sched::EventType::get(move.getContext()), events, index, Value());
   sched::ReleaseOp::create(env.builder, location_, storage_.lookup(move.getSlots()), slot,
                            sched::Queue::Cpu, ValueRange(arrived), Value(), Value(), Value());
-  return success();
 }
 
 Value ProgramLowering::lowerRange(Value range, Value when, Env &env) {
@@ -694,13 +541,9 @@ Value ProgramLowering::loopTrips(chunk::ForOp loop) {
              : make<arith::MaxSIOp>(env, trips, constant(0));
 }
 
-FailureOr<Value> ProgramLowering::eventIndex(Operation *op, Env &env) {
+Value ProgramLowering::eventIndex(Operation *op, Env &env) {
   Value index;
   for (chunk::ForOp loop : loopsAround(op)) {
-    if (messages_.dependsOnVariable(loop.getLower()) ||
-        messages_.dependsOnVariable(loop.getUpper())) // for_C3
-      return loop.emitOpError("expects bounds that do not depend on the variable of an outer loop, "
-                              "as each iteration has an event");
     Value own = make<arith::SubIOp>(env, env.variables.lookup(loop.getVariable()), loopBase(loop));
     index = index ? make<arith::AddIOp>(env, make<arith::MulIOp>(env, index, loopTrips(loop)), own)
                   : own;
@@ -708,7 +551,7 @@ FailureOr<Value> ProgramLowering::eventIndex(Operation *op, Env &env) {
   return index ? index : constant(0);
 }
 
-FailureOr<Value> ProgramLowering::eventsOf(EventKey key) {
+Value ProgramLowering::eventsOf(EventKey key) {
   Value &events = events_[key];
   if (events)
     return events;
@@ -729,14 +572,11 @@ FailureOr<Value> ProgramLowering::eventsOf(EventKey key) {
   return events;
 }
 
-LogicalResult ProgramLowering::remember(EventKey key, sched::StepInterface step, Env &env) {
+void ProgramLowering::remember(EventKey key, sched::StepInterface step, Env &env) {
   env.builder.setInsertionPoint(step);
-  FailureOr<Value> index = eventIndex(key.first, env);
+  Value index = eventIndex(key.first, env);
   env.builder.setInsertionPointAfter(step);
-  if (failed(index))
-    return failure();
-  steps_[key] = {step, *index};
-  return success();
+  steps_[key] = {step, index};
 }
 
 void ProgramLowering::finishSignals() {
@@ -756,85 +596,6 @@ void ProgramLowering::finishSignals() {
     else
       assign(cast<sched::WaitGateOp>(op));
   }
-}
-
-bool ProgramLowering::dependsOn(Value value, ArrayRef<Value> variables) {
-  if (!messages_.dependsOnVariable(value))
-    return false;
-  if (auto argument = dyn_cast<BlockArgument>(value)) {
-    if (llvm::is_contained(variables, value))
-      return true;
-    return llvm::any_of(argument.getOwner()->getParentOp()->getOperands(),
-                        [&](Value bound) { return dependsOn(bound, variables); });
-  }
-  return llvm::any_of(value.getDefiningOp()->getOperands(),
-                      [&](Value operand) { return dependsOn(operand, variables); });
-}
-
-Linear ProgramLowering::linearize(Value value, chunk::MoveOp receivedBy,
-                                  ArrayRef<chunk::ForOp> free, Value unknown, bool ofProducer,
-                                  bool modularAllowed) {
-  Linear sum;
-  linearizeInto(sum, 1, value, receivedBy, free, unknown, ofProducer, modularAllowed);
-  if (sum.modular)
-    llvm::erase_if(sum.terms,
-                   [](auto &entry) { return entry.first.value && isWorld(entry.first.value); });
-  return sum;
-}
-
-/// `receivedBy`: ranks in `value` are those of the sender of this move. `free`: loops whose
-/// variable means the producer's iteration, not the consumer's.
-void ProgramLowering::linearizeInto(Linear &sum, int64_t scale, Value value,
-                                    chunk::MoveOp receivedBy, ArrayRef<chunk::ForOp> free,
-                                    Value unknown, bool ofProducer, bool modularAllowed) {
-  auto recurse = [&](Value operand, int64_t factor) {
-    linearizeInto(sum, factor, operand, receivedBy, free, unknown, ofProducer, modularAllowed);
-  };
-  if (unknown && value == unknown) {
-    sum.unknownCoefficient += scale;
-    return;
-  }
-  if (isRank(value)) {
-    sum.add({Value(), false}, scale);
-    if (receivedBy) { // (rank - argument) mod world.
-      sum.modular = true;
-      if (!modularAllowed)
-        sum.known = false;
-      linearizeInto(sum, -scale, receivedBy.getArgument(), nullptr, free, unknown, ofProducer,
-                    modularAllowed);
-    }
-    return;
-  }
-  if (auto number = constantOf(value)) {
-    sum.constant += scale * *number;
-    return;
-  }
-  Operation *op = value.getDefiningOp();
-  if (op && isa<arith::AddIOp>(op)) {
-    recurse(op->getOperand(0), scale);
-    recurse(op->getOperand(1), scale);
-    return;
-  }
-  if (op && isa<arith::SubIOp>(op)) {
-    recurse(op->getOperand(0), scale);
-    recurse(op->getOperand(1), -scale);
-    return;
-  }
-  if (auto remainder = dyn_cast_or_null<arith::RemSIOp>(op);
-      remainder && modularAllowed && isWorld(remainder.getRhs())) {
-    sum.modular = true;
-    recurse(remainder.getLhs(), scale);
-    return;
-  }
-  if (unknown && (dependsOn(value, unknown) || (receivedBy && messages_.dependsOnRank(value) &&
-                                                dependsOn(receivedBy.getArgument(), unknown))))
-    sum.known = false;
-  SmallVector<Value> variables;
-  for (chunk::ForOp loop : free)
-    variables.push_back(loop.getVariable());
-  bool differs =
-      ofProducer && (dependsOn(value, variables) || (receivedBy && messages_.dependsOnRank(value)));
-  sum.add({value, differs}, scale);
 }
 
 /// A launch that overwrites what a move sends waits until it was read: the readers must come first.
@@ -873,33 +634,6 @@ LogicalResult ProgramLowering::waitFor(const Conflict &conflict, Env &env, Waits
     if (failed(waitForIterations(conflict, {from(i), common[i], common[i]}, env, waits)))
       return failure();
   return success();
-}
-
-std::optional<Solution> ProgramLowering::solve(const Conflict &conflict,
-                                               const IterationSet &iterations) {
-  for (chunk::ForOp loop : llvm::reverse(iterations.free)) {
-    Linear producer =
-        linearize(conflict.producerKey, conflict.receivedBy(), iterations.free, loop.getVariable(),
-                  /*ofProducer=*/true, /*modularAllowed=*/true);
-    if (!producer.known || std::abs(producer.unknownCoefficient) != 1)
-      continue;
-    auto lower = constantOf(loop.getLower());
-    if (producer.modular &&
-        !(lower && (*lower == 0 || *lower == 1) && isAtMostWorld(loop.getUpper())))
-      continue; // Several iterations might have one remainder.
-    Linear value = linearize(conflict.access->key, nullptr, {}, nullptr, /*ofProducer=*/false,
-                             producer.modular);
-    for (auto &[term, coefficient] : producer.terms)
-      value.add(term, -coefficient);
-    value.constant -= producer.constant;
-    value.modular = producer.modular;
-    for (auto &entry : value.terms)
-      entry.second *= producer.unknownCoefficient;
-    value.constant *= producer.unknownCoefficient;
-    value.dropZeroTerms();
-    return Solution{loop, value};
-  }
-  return std::nullopt;
 }
 
 /// Writes the solution's value: if modular, reduced to [0, world).
@@ -941,28 +675,13 @@ LogicalResult ProgramLowering::waitForIterations(const Conflict &conflict,
   Value consumerKey = conflict.access ? conflict.access->key : Value();
   bool keyed = conflict.producerKey && consumerKey;
   std::optional<Solution> solution;
-  if (keyed)
-    solution = solve(conflict, iterations);
-  if (solution && solution->value.modular && solution->value.terms.empty() &&
-      solution->value.constant == 0 && constantOf(solution->loop.getLower()) == 1)
-    return success(); // That would be iteration 0 of a loop from 1.
-  if (keyed && !solution) {
-    Linear first = linearize(conflict.producerKey, conflict.receivedBy(), iterations.free, nullptr,
-                             /*ofProducer=*/true, /*modularAllowed=*/false);
-    Linear second = linearize(consumerKey, nullptr, {}, nullptr, /*ofProducer=*/false,
-                              /*modularAllowed=*/false);
-    for (auto &[term, coefficient] : first.terms)
-      second.add(term, -coefficient);
-    second.dropZeroTerms();
-    if (first.known && second.terms.empty()) { // A constant apart.
-      if (first.constant != second.constant)
-        return success();
-      keyed = false;
-    }
-    second.constant -= first.constant;
-    if (auto pair = second.asDifference(); pair && first.known)
-      if (differUnderConditions(pair->first, pair->second, conflict.consumer, *conflict.access))
-        return success();
+  if (keyed) {
+    Keys keys(messages_);
+    solution = keys.solve(conflict, iterations);
+    Relation relation = solution ? keys.relate(*solution) : keys.relate(conflict, iterations);
+    if (relation == Relation::Never)
+      return success();
+    keyed = relation != Relation::Always;
   }
   if (!keyed && conflict.producer.second == Happening::Sent &&
       failed(checkReadBefore(cast<chunk::MoveOp>(producer), conflict.consumer)))
@@ -980,9 +699,7 @@ LogicalResult ProgramLowering::waitForIterations(const Conflict &conflict,
   if (llvm::is_contained(waits.seen, query))
     return success();
   waits.seen.push_back(query);
-  FailureOr<Value> events = eventsOf(conflict.producer);
-  if (failed(events))
-    return failure();
+  Value events = eventsOf(conflict.producer);
 
   // ---- What is left to enumerate: the consumer's list, and iterations that no key determines.
   struct Dimension {
@@ -1082,11 +799,9 @@ LogicalResult ProgramLowering::waitForIterations(const Conflict &conflict,
       Value taken = evaluate(branch.getCondition(), own);
       require(op->getParentRegion() == &branch.getOtherwise() ? negate(own, taken) : taken);
     }
-  FailureOr<Value> index = eventIndex(producer, own);
-  if (failed(index))
-    return failure();
+  Value index = eventIndex(producer, own);
   Value event = sched::EventOp::create(consumer.builder, location_, sched::EventType::get(context),
-                                       *events, *index, when);
+                                       events, index, when);
   if (list)
     sched::YieldOp::create(consumer.builder, location_, event);
   waits.events.push_back(list ? Value(list.getList()) : event);

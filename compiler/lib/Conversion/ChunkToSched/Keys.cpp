@@ -1,0 +1,220 @@
+// Reads keys as linear expressions, modulo the number of ranks where they say so.
+#include "Keys.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/Matchers.h"
+
+using namespace mlir;
+namespace chunk = bagua::ir::chunk;
+
+namespace bagua::compiler {
+
+std::optional<int64_t> constantOf(Value value) {
+  IntegerAttr attribute;
+  if (matchPattern(value, m_Constant(&attribute)))
+    return attribute.getInt();
+  return std::nullopt;
+}
+
+bool isWorld(Value value) { return value.getDefiningOp<chunk::WorldOp>() != nullptr; }
+
+bool isRank(Value value) {
+  if (auto argument = dyn_cast<BlockArgument>(value))
+    return isa<chunk::ForallOp>(argument.getOwner()->getParentOp());
+  return value.getDefiningOp<chunk::RankOp>() != nullptr;
+}
+
+bool differUnderConditions(Linear::Term a, Linear::Term b, Operation *op,
+                           const ChunkAccess &access) {
+  auto says = [&](Value condition, arith::CmpIPredicate predicate) {
+    auto compare = condition ? condition.getDefiningOp<arith::CmpIOp>() : arith::CmpIOp();
+    if (!compare || compare.getPredicate() != predicate)
+      return false;
+    auto is = [](Linear::Term term, Value value) {
+      return term.value ? term.value == value : isRank(value);
+    };
+    return (is(a, compare.getLhs()) && is(b, compare.getRhs())) ||
+           (is(a, compare.getRhs()) && is(b, compare.getLhs()));
+  };
+  if (a.ofProducer || b.ofProducer)
+    return false;
+  if (access.gather && says(access.condition, arith::CmpIPredicate::ne))
+    return true;
+  for (; op->getParentOp(); op = op->getParentOp())
+    if (auto branch = dyn_cast<chunk::IfOp>(op->getParentOp())) {
+      bool taken = op->getParentRegion() == &branch.getThen();
+      if (says(branch.getCondition(), taken ? arith::CmpIPredicate::ne : arith::CmpIPredicate::eq))
+        return true;
+    }
+  return false;
+}
+
+/// Bounds of the chunk.for or chunk.gather whose variable `value` is.
+static std::optional<std::pair<Value, Value>> boundsOf(Value value) {
+  auto argument = dyn_cast<BlockArgument>(value);
+  Operation *owner = argument ? argument.getOwner()->getParentOp() : nullptr;
+  if (!owner || !isa<chunk::ForOp, chunk::GatherOp>(owner))
+    return std::nullopt;
+  return std::pair{owner->getOperand(0), owner->getOperand(1)};
+}
+
+bool isNonNegative(Value value) {
+  if (auto constant = constantOf(value))
+    return *constant >= 0;
+  if (auto bounds = boundsOf(value))
+    return isNonNegative(bounds->first);
+  if (isRank(value) || isWorld(value))
+    return true;
+  Operation *op = value.getDefiningOp();
+  return op && isa<arith::AddIOp, arith::MulIOp>(op) && isNonNegative(op->getOperand(0)) &&
+         isNonNegative(op->getOperand(1));
+}
+
+bool isRankNumber(Value value) {
+  if (isRank(value) || constantOf(value) == 0)
+    return true;
+  if (auto bounds = boundsOf(value))
+    return isNonNegative(bounds->first) && isWorld(bounds->second);
+  auto remainder = value.getDefiningOp<arith::RemSIOp>();
+  return remainder && isWorld(remainder.getRhs()) && isNonNegative(remainder.getLhs());
+}
+
+bool isAtMostWorld(Value value) {
+  if (isRankNumber(value) || isWorld(value) || constantOf(value) == 1)
+    return true;
+  auto difference = value.getDefiningOp<arith::SubIOp>();
+  return difference && isWorld(difference.getLhs()) && constantOf(difference.getRhs()) == 1;
+}
+
+bool Keys::dependsOn(Value value, ArrayRef<Value> variables) {
+  if (!messages_.dependsOnVariable(value))
+    return false;
+  if (auto argument = dyn_cast<BlockArgument>(value)) {
+    if (llvm::is_contained(variables, value))
+      return true;
+    return llvm::any_of(argument.getOwner()->getParentOp()->getOperands(),
+                        [&](Value bound) { return dependsOn(bound, variables); });
+  }
+  return llvm::any_of(value.getDefiningOp()->getOperands(),
+                      [&](Value operand) { return dependsOn(operand, variables); });
+}
+
+Linear Keys::linearize(Value value, chunk::MoveOp receivedBy, ArrayRef<chunk::ForOp> free,
+                       Value unknown, bool ofProducer, bool modularAllowed) {
+  Linear sum;
+  linearizeInto(sum, 1, value, receivedBy, free, unknown, ofProducer, modularAllowed);
+  if (sum.modular)
+    llvm::erase_if(sum.terms,
+                   [](auto &entry) { return entry.first.value && isWorld(entry.first.value); });
+  return sum;
+}
+
+/// `receivedBy`: ranks in `value` are those of the sender of this move. `free`: loops whose
+/// variable means the producer's iteration, not the consumer's.
+void Keys::linearizeInto(Linear &sum, int64_t scale, Value value, chunk::MoveOp receivedBy,
+                         ArrayRef<chunk::ForOp> free, Value unknown, bool ofProducer,
+                         bool modularAllowed) {
+  auto recurse = [&](Value operand, int64_t factor) {
+    linearizeInto(sum, factor, operand, receivedBy, free, unknown, ofProducer, modularAllowed);
+  };
+  if (unknown && value == unknown) {
+    sum.unknownCoefficient += scale;
+    return;
+  }
+  if (isRank(value)) {
+    sum.add({Value(), false}, scale);
+    if (receivedBy) { // (rank - argument) mod world.
+      sum.modular = true;
+      if (!modularAllowed)
+        sum.known = false;
+      linearizeInto(sum, -scale, receivedBy.getArgument(), nullptr, free, unknown, ofProducer,
+                    modularAllowed);
+    }
+    return;
+  }
+  if (auto number = constantOf(value)) {
+    sum.constant += scale * *number;
+    return;
+  }
+  Operation *op = value.getDefiningOp();
+  if (op && isa<arith::AddIOp>(op)) {
+    recurse(op->getOperand(0), scale);
+    recurse(op->getOperand(1), scale);
+    return;
+  }
+  if (op && isa<arith::SubIOp>(op)) {
+    recurse(op->getOperand(0), scale);
+    recurse(op->getOperand(1), -scale);
+    return;
+  }
+  if (auto remainder = dyn_cast_or_null<arith::RemSIOp>(op);
+      remainder && modularAllowed && isWorld(remainder.getRhs())) {
+    sum.modular = true;
+    recurse(remainder.getLhs(), scale);
+    return;
+  }
+  if (unknown && (dependsOn(value, unknown) || (receivedBy && messages_.dependsOnRank(value) &&
+                                                dependsOn(receivedBy.getArgument(), unknown))))
+    sum.known = false;
+  SmallVector<Value> variables;
+  for (chunk::ForOp loop : free)
+    variables.push_back(loop.getVariable());
+  bool differs =
+      ofProducer && (dependsOn(value, variables) || (receivedBy && messages_.dependsOnRank(value)));
+  sum.add({value, differs}, scale);
+}
+
+std::optional<Solution> Keys::solve(const Conflict &conflict, const IterationSet &iterations) {
+  for (chunk::ForOp loop : llvm::reverse(iterations.free)) {
+    Linear producer =
+        linearize(conflict.producerKey, conflict.receivedBy(), iterations.free, loop.getVariable(),
+                  /*ofProducer=*/true, /*modularAllowed=*/true);
+    if (!producer.known || std::abs(producer.unknownCoefficient) != 1)
+      continue;
+    auto lower = constantOf(loop.getLower());
+    if (producer.modular &&
+        !(lower && (*lower == 0 || *lower == 1) && isAtMostWorld(loop.getUpper())))
+      continue; // Several iterations might have one remainder.
+    Linear value = linearize(conflict.access->key, nullptr, {}, nullptr, /*ofProducer=*/false,
+                             producer.modular);
+    for (auto &[term, coefficient] : producer.terms)
+      value.add(term, -coefficient);
+    value.constant -= producer.constant;
+    value.modular = producer.modular;
+    for (auto &entry : value.terms)
+      entry.second *= producer.unknownCoefficient;
+    value.constant *= producer.unknownCoefficient;
+    value.dropZeroTerms();
+    return Solution{loop, value};
+  }
+  return std::nullopt;
+}
+
+Relation Keys::relate(const Solution &solution) const {
+  const Linear &value = solution.value;
+  bool isZero = value.modular && value.terms.empty() && value.constant == 0;
+  return isZero && constantOf(chunk::ForOp(solution.loop).getLower()) == 1 ? Relation::Never
+                                                                           : Relation::Unknown;
+}
+
+Relation Keys::relate(const Conflict &conflict, const IterationSet &iterations) {
+  Linear producer = linearize(conflict.producerKey, conflict.receivedBy(), iterations.free, nullptr,
+                              /*ofProducer=*/true, /*modularAllowed=*/false);
+  Linear difference = linearize(conflict.access->key, nullptr, {}, nullptr, /*ofProducer=*/false,
+                                /*modularAllowed=*/false);
+  if (!producer.known)
+    return Relation::Unknown;
+  for (auto &[term, coefficient] : producer.terms)
+    difference.add(term, -coefficient);
+  difference.constant -= producer.constant;
+  difference.dropZeroTerms();
+  if (difference.terms.empty())
+    return difference.constant == 0 ? Relation::Always : Relation::Never;
+  auto pair = difference.asDifference();
+  return pair && differUnderConditions(pair->first, pair->second, conflict.consumer,
+                                       *conflict.access)
+             ? Relation::Never
+             : Relation::Unknown;
+}
+
+} // namespace bagua::compiler
