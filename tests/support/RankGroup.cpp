@@ -78,8 +78,9 @@ int runRankProgram() {
   ::fcntl(kReadyDescriptor, F_SETFD, FD_CLOEXEC);
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   RankContext context;
-  context.rank_ = variable("BAGUA_TEST_RANK", 0);
-  context.world_ = variable("BAGUA_TEST_WORLD", 1);
+  // bagua-run may be the one who starts the ranks.
+  context.rank_ = variable("BAGUA_TEST_RANK", variable("BAGUA_RANK", 0));
+  context.world_ = variable("BAGUA_TEST_WORLD", variable("BAGUA_WORLD", 1));
   if (const char *store = std::getenv("BAGUA_TEST_STORE"))
     context.store_ = store;
   for (char **entry = environ; *entry; ++entry)

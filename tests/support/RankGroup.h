@@ -38,10 +38,10 @@ struct SpawnOptions {
   int worldSize = 2;
   std::chrono::milliseconds deadline{
       20'000}; ///< Of the whole group; then all are killed and the test fails.
-  std::map<std::string, std::string> arguments;
-  std::map<std::string, std::string> environment;
-  std::vector<int> absent; ///< Ranks that are not started.
-  std::string store;       ///< Instead of a free port on 127.0.0.1.
+  std::map<std::string, std::string> arguments = {};
+  std::map<std::string, std::string> environment = {};
+  std::vector<int> absent = {}; ///< Ranks that are not started.
+  std::string store = {};       ///< Instead of a free port on 127.0.0.1.
 };
 
 /// The processes. Kills what still runs, with its descendants in the same process groups, when

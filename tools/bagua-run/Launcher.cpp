@@ -193,6 +193,7 @@ private:
   struct Rank {
     pid_t pid = -1;
     bool ended = false;
+    int code = 0;
   };
 
   std::vector<std::string> environmentOf(int rank, uint16_t masterPort) const {
@@ -327,7 +328,11 @@ private:
     }
     if (signal_ != 0)
       return 128 + signal_;
-    return failure_;
+    // Survivors may end before the rank that they mourn is reaped: the store knows who was first.
+    int culprit = server_->culprit();
+    return culprit >= 0 && ranks_[static_cast<size_t>(culprit)].code != 0
+               ? ranks_[static_cast<size_t>(culprit)].code
+               : failure_;
   }
 
   int running() const {
@@ -353,6 +358,7 @@ private:
       if (found == ranks_.end())
         continue; // An adopted orphan.
       found->ended = true;
+      found->code = codeOf(status);
       int rank = static_cast<int>(found - ranks_.begin());
       server_->rankEnded(rank, ending(status));
       if (codeOf(status) == 0)

@@ -54,6 +54,7 @@ enum class Type : uint32_t {
   kWelcome,
   kVerdict,
   kPong,
+  kHostPhase,
   kPauses,
   kLeft,
 };

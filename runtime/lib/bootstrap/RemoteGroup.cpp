@@ -658,6 +658,8 @@ void RemoteGroup::handle(Type type, uint64_t request, std::string_view body) {
     return;
   }
   case Type::kPong:
+    return;
+  case Type::kHostPhase:
     impl_->hostPhase = reader.text();
     return;
   case Type::kPauses:

@@ -172,8 +172,20 @@ void Session::dead(int rank, std::string_view how) {
   ++gone_;
   pause(rank, -member.pauses);
   std::string phase = member.activity.phase.empty() ? "user code" : member.activity.phase;
+  for (const auto &[what, gather] : gathers_)
+    if (gather->values[rank])
+      phase = cat("exchange '", what, "'");
+  if (!hasVerdict())
+    culprit_ = rank;
   condemn(absl::UnavailableError(
       cat(identify(rank, ""), " died (", how, "); its last phase: ", phase)));
+}
+
+void Session::neverJoins(int rank, std::string_view how) {
+  if (members_[rank].joined || hasVerdict())
+    return;
+  culprit_ = rank;
+  condemn(absl::UnavailableError(cat("rank ", rank, " ", how, " before it joined the group")));
 }
 
 StatusOr<std::shared_ptr<Gather>> Session::contribute(std::string_view what, int rank,
@@ -418,6 +430,19 @@ void Session::tickWaits(double seconds, std::vector<std::string> &warnings) {
   if (user.empty() && !left.empty() && shortest >= kLeftGrace) {
     condemn(absl::UnavailableError(
         cat(describe(left), " left while ", rankList(waiting), " waited in ", phase)));
+    return;
+  }
+  std::vector<int> frozen;
+  for (int rank = 0; rank < world(); ++rank)
+    if (!members_[rank].left && members_[rank].silence >= members_[rank].limits.warnFrozen)
+      frozen.push_back(rank);
+  if (expired && !frozen.empty()) { // Whatever else they were doing, that is why the others wait.
+    std::erase_if(waiting,
+                  [&](int rank) { return std::count(frozen.begin(), frozen.end(), rank); });
+    condemn(absl::DeadlineExceededError(cat(describe(frozen), frozen.size() == 1 ? " is" : " are",
+                                            " frozen while ",
+                                            waiting.empty() ? "all" : rankList(waiting),
+                                            " waited for ", secondsText(longest), " in ", phase)));
     return;
   }
   if (expired) {

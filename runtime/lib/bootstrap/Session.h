@@ -83,6 +83,10 @@ public:
   void leave(int rank);
   /// The process of `rank` is gone without a goodbye.
   void dead(int rank, std::string_view how);
+  /// The process of `rank` is gone; unless it has joined, nobody need wait for it.
+  void neverJoins(int rank, std::string_view how);
+  /// The rank whose end caused the verdict, or -1.
+  int culprit() const { return culprit_; }
 
   /// Adds one rank's value; the gather is complete with the last. Fails if `rank` has a value there
   /// already.
@@ -112,7 +116,7 @@ private:
 
   std::string job_;
   std::vector<Member> members_;
-  int joined_ = 0, gone_ = 0, pauses_ = 0;
+  int joined_ = 0, gone_ = 0, pauses_ = 0, culprit_ = -1;
   Table table_;
   std::map<std::string, std::shared_ptr<Gather>, std::less<>> gathers_;
   double stuckInGathers_ = 0.0;

@@ -112,6 +112,7 @@ struct StoreServer::Impl {
   bool retired = false; ///< Guarded by retirement: goes on only for clients that are still there.
   bool idle = false;    ///< Guarded by retirement: none are, the thread ends.
   uint16_t port = 0;
+  std::atomic<int> culprit{-1};
   ForkGuard fork;
 
   // The server thread's own.
@@ -123,7 +124,11 @@ struct StoreServer::Impl {
   std::map<Gather *, std::pair<std::shared_ptr<Gather>, std::vector<Waiter>>> gathers;
   bool welcomed = false, verdictSent = false;
   int refusals = 0;
-  std::map<int, std::string> ended; ///< Ranks whose process is gone, says the launcher, and how.
+  /// Processes that are gone, by rank, and whether a tick has passed. What they said before their
+  /// end (a goodbye, a verdict) may still be on its way, so their connection's own end is waited
+  /// for a little.
+  std::map<int, std::pair<std::string, bool>> suspects;
+  std::vector<std::pair<int, std::string>> ended; ///< Says the launcher: in order, rank and how.
   Clock::time_point lastTick = Clock::now();
 
   // ---- Connections ----
@@ -268,8 +273,11 @@ struct StoreServer::Impl {
       return;
     }
     members[rank] = nullptr;
+    auto suspect = suspects.find(rank);
     if (!connection->left)
-      session->dead(rank, "its connection to the store closed");
+      session->dead(rank, suspect == suspects.end() ? "its connection to the store closed"
+                                                    : suspect->second.first);
+    suspects.erase(rank);
     settle();
   }
 
@@ -309,11 +317,13 @@ struct StoreServer::Impl {
       activity.phase = reader.text().substr(0, Phase::kBytesMax);
       if (!reader.done())
         return false;
+      bool changed = activity.changes != session->member(rank).activity.changes;
       session->heartbeat(rank, std::move(activity));
-      std::string_view phase;
-      if (options.hostRank >= 0 && options.hostRank < session->world())
-        phase = session->member(options.hostRank).activity.phase;
-      send(connection, wire::Writer().text(phase).frame(Type::kPong));
+      send(connection, wire::Writer().frame(Type::kPong));
+      // When this process dies nobody else can tell what it did last: all know it, and the same.
+      if (rank == options.hostRank && changed)
+        broadcast(
+            wire::Writer().text(session->member(rank).activity.phase).frame(Type::kHostPhase));
       return true;
     }
     case Type::kSet: {
@@ -390,7 +400,7 @@ struct StoreServer::Impl {
       int32_t other = reader.number<int32_t>();
       if (!reader.done() || other < 0 || other >= session->world())
         return false;
-      session->dead(other, "its process ended");
+      suspects.try_emplace(other, "its process ended", false);
       return true;
     }
     case Type::kDescribe: {
@@ -505,15 +515,14 @@ struct StoreServer::Impl {
     }
     connection->rank = rank;
     members[rank] = connection;
+    logger("bootstrap")->debug("store: rank {} has joined from {}", rank, connection->peer.ip());
     missEnded();
   }
 
-  /// A rank whose process has ended will never join: nobody need wait for the timeout.
   void missEnded() {
     for (const auto &[rank, how] : ended)
-      if (session && !session->complete() && !session->member(rank).joined)
-        session->condemn(
-            absl::UnavailableError(cat("rank ", rank, " ", how, " before it joined the group")));
+      if (session && !session->complete())
+        session->neverJoins(rank, how);
   }
 
   void endSession() {
@@ -522,6 +531,7 @@ struct StoreServer::Impl {
         close(member);
     session.reset();
     members.clear();
+    suspects.clear();
     gets.clear();
     gathers.clear();
   }
@@ -572,6 +582,8 @@ struct StoreServer::Impl {
   void settle() {
     if (!session)
       return;
+    if (culprit < 0)
+      culprit = session->culprit();
     if (session->hasVerdict() && !verdictSent) {
       verdictSent = true;
       broadcast(wire::Writer().status(session->verdict()).frame(Type::kVerdict));
@@ -619,6 +631,15 @@ struct StoreServer::Impl {
     for (const ConnectionPtr &connection : tired)
       lost(connection, "it said nothing");
     if (session) {
+      for (auto it = suspects.begin(); it != suspects.end();) {
+        auto &[how, waited] = it->second;
+        if (std::exchange(waited, true)) {
+          session->dead(it->first, how);
+          it = suspects.erase(it);
+        } else {
+          ++it;
+        }
+      }
       std::vector<std::string> warnings;
       session->tick(seconds, warnings);
       for (const std::string &warning : warnings)
@@ -698,13 +719,15 @@ void StoreServer::rankEnded(int rank, const std::string &how) {
   asio::post(impl_->io, [impl = impl_.get(), rank, how] {
     if (rank < 0 || rank >= impl->options.world)
       return;
-    impl->ended[rank] = how;
+    impl->ended.emplace_back(rank, how);
     if (impl->session && impl->session->member(rank).joined)
-      impl->session->dead(rank, how);
+      impl->suspects[rank] = {how, false};
     impl->missEnded();
     impl->settle();
   });
 }
+
+int StoreServer::culprit() const { return impl_->culprit; }
 
 void StoreServer::condemn(const Status &reason) {
   asio::post(impl_->io, [impl = impl_.get(), reason = unshared(reason)] {

@@ -30,6 +30,8 @@ public:
   void configure(int world, const std::string &job, int hostRank);
   /// The launcher saw the process of `rank` end ("exited with code 1"). Thread-safe.
   void rankEnded(int rank, const std::string &how);
+  /// The rank whose death came first, or -1. Thread-safe.
+  int culprit() const;
   /// The group's verdict is `reason`, unless there is one already. Thread-safe.
   void condemn(const Status &reason);
 
