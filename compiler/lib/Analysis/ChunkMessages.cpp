@@ -69,8 +69,6 @@ LogicalResult ChunkMessages::checkUniform(MoveOp move) {
       error.attachNote(move.getLoc()) << "a move is executed under it";
     return error;
   };
-  if (dependsOnRank(move.getArgument())) // move_C3
-    return refuse(move, "an argument of the peer map");
   for (Operation *op = move->getParentOp(); op; op = op->getParentOp()) {
     if (auto loop = dyn_cast<ForOp>(op)) // for_C2
       if (dependsOnRank(loop.getLower()) || dependsOnRank(loop.getUpper()))
@@ -79,6 +77,8 @@ LogicalResult ChunkMessages::checkUniform(MoveOp move) {
       if (dependsOnRank(branch.getCondition()))
         return refuse(branch, "a condition");
   }
+  if (dependsOnRank(move.getArgument())) // move_C3
+    return refuse(move, "an argument of the peer map");
   return success();
 }
 
