@@ -4,23 +4,19 @@
 #include "Channel.h"
 #include "SharedMemory.h"
 #include "ucx/NetworkDevices.h"
+#include "ucx/UcxLibrary.h"
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <thread>
 #include <tuple>
-#include <ucp/api/ucp.h>
-#include <ucs/config/global_opts.h>
-#include <ucs/debug/debug.h>
 #include <unistd.h>
 #include <vector>
 
@@ -33,9 +29,11 @@ constexpr auto kLeaveTimeout =
 constexpr auto kAbortTimeout = std::chrono::milliseconds(50);
 constexpr uint32_t kProgressMax = 64; ///< UCX progress calls within one poll().
 
+const UcxLibrary *const &ucx = UcxLibrary::loaded;
+
 /// Every UCX status becomes a Status here.
 Status ucxStatus(ucs_status_t status, const std::string &what) {
-  std::string message = absl::StrCat(what, ": ", ucs_status_string(status), " (UCX status ",
+  std::string message = absl::StrCat(what, ": ", ucx->ucs_status_string(status), " (UCX status ",
                                      static_cast<int>(status), ")");
   switch (status) {
   case UCS_OK:
@@ -213,24 +211,13 @@ private:
 
 // ---- Set-up and end ----
 
-void quietUcx() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    // UCX caught these when it was loaded; the job's own handlers are none of its business.
-    for (int signal : {SIGILL, SIGSEGV, SIGBUS, SIGFPE})
-      ucs_debug_disable_signal(signal);
-    // We name errors ourselves, with ranks.
-    if (std::getenv("UCX_LOG_LEVEL") == nullptr)
-      (void)ucs_global_opts_set_value("LOG_LEVEL", "fatal");
-  });
-}
-
 Status UcxTransport::makeWorker(Group &group) {
-  quietUcx();
+  BAGUA_TRY(UcxLibrary::load());
   ucp_config_t *config = nullptr;
-  if (ucs_status_t status = ucp_config_read(nullptr, nullptr, &config); status != UCS_OK)
+  if (ucs_status_t status = ucx->ucp_config_read(nullptr, nullptr, &config); status != UCS_OK)
     return ucxStatus(status, "cannot read UCX's configuration");
-  std::unique_ptr<ucp_config_t, decltype(&ucp_config_release)> guard(config, ucp_config_release);
+  std::unique_ptr<ucp_config_t, decltype(&ucp_config_release)> guard(config,
+                                                                     ucx->ucp_config_release);
   NetworkDevices devices = networkDevices(group.peer(rank_).address);
   struct Setting {
     const char *name;
@@ -240,7 +227,7 @@ Status UcxTransport::makeWorker(Group &group) {
   if (!devices.names.empty() && std::getenv("UCX_NET_DEVICES") == nullptr)
     settings.push_back({"NET_DEVICES", devices.names});
   for (const Setting &setting : settings)
-    if (ucs_status_t status = ucp_config_modify(config, setting.name, setting.value.c_str());
+    if (ucs_status_t status = ucx->ucp_config_modify(config, setting.name, setting.value.c_str());
         status != UCS_OK)
       return ucxStatus(status, absl::StrCat("UCX refuses ", setting.name, "=", setting.value));
 
@@ -250,13 +237,15 @@ Status UcxTransport::makeWorker(Group &group) {
   parameters.features = UCP_FEATURE_TAG | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
   parameters.estimated_num_eps = peers_.size();
   parameters.name = "bagua";
-  if (ucs_status_t status = ucp_init(&parameters, config, &context_); status != UCS_OK)
+  if (ucs_status_t status =
+          ucx->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &parameters, config, &context_);
+      status != UCS_OK)
     return ucxStatus(status, absl::StrCat("cannot start UCX on device \"", devices.names, "\""));
 
   ucp_worker_params_t workerParameters{};
   workerParameters.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   workerParameters.thread_mode = UCS_THREAD_MODE_SERIALIZED;
-  if (ucs_status_t status = ucp_worker_create(context_, &workerParameters, &worker_);
+  if (ucs_status_t status = ucx->ucp_worker_create(context_, &workerParameters, &worker_);
       status != UCS_OK)
     return ucxStatus(status,
                      absl::StrCat("cannot start a UCX worker on device \"", devices.names, "\""));
@@ -279,10 +268,11 @@ Status UcxTransport::makeWorker(Group &group) {
     transport->onControl(control);
     return UCS_OK;
   };
-  if (ucs_status_t status = ucp_worker_set_am_recv_handler(worker_, &handler); status != UCS_OK)
+  if (ucs_status_t status = ucx->ucp_worker_set_am_recv_handler(worker_, &handler);
+      status != UCS_OK)
     return ucxStatus(status, "cannot receive UCX's active messages");
 
-  if (ucs_status_t status = ucp_worker_get_efd(worker_, &eventDescriptor_); status != UCS_OK)
+  if (ucs_status_t status = ucx->ucp_worker_get_efd(worker_, &eventDescriptor_); status != UCS_OK)
     return ucxStatus(status, "UCX gives no event descriptor");
   epoll_ = FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
   stop_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -301,11 +291,11 @@ Status UcxTransport::setUp(Group &group) {
   if (made.ok()) {
     ucp_address_t *address = nullptr;
     size_t bytes = 0;
-    ucs_status_t status = ucp_worker_get_address(worker_, &address, &bytes);
+    ucs_status_t status = ucx->ucp_worker_get_address(worker_, &address, &bytes);
     made = ucxStatus(status, "UCX gives no address");
     if (made.ok()) {
       own.assign(reinterpret_cast<const char *>(address), bytes);
-      ucp_worker_release_address(worker_, address);
+      ucx->ucp_worker_release_address(worker_, address);
     }
   }
   // A failure is exchanged like an address, so that nobody waits for this rank.
@@ -344,10 +334,10 @@ UcxTransport::~UcxTransport() {
     if (error_.ok())
       closeEndpoints(false, kLeaveTimeout);
     closeEndpoints(true, kAbortTimeout);
-    ucp_worker_destroy(worker_);
+    ucx->ucp_worker_destroy(worker_);
   }
   if (context_ != nullptr)
-    ucp_cleanup(context_);
+    ucx->ucp_cleanup(context_);
 }
 
 /// `force`: drop what is under way. Else flush it first; the receiver takes it from its kernel.
@@ -362,17 +352,17 @@ void UcxTransport::closeEndpoints(bool force, std::chrono::milliseconds timeout)
       parameters.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
       parameters.flags = UCP_EP_CLOSE_FLAG_FORCE;
     }
-    ucs_status_ptr_t request = ucp_ep_close_nbx(peer.endpoint, &parameters);
+    ucs_status_ptr_t request = ucx->ucp_ep_close_nbx(peer.endpoint, &parameters);
     peer.endpoint = nullptr;
     if (UCS_PTR_IS_PTR(request))
       requests.push_back(request);
   }
   while (!requests.empty()) {
-    ucp_worker_progress(worker_);
+    ucx->ucp_worker_progress(worker_);
     std::erase_if(requests, [](void *request) {
-      if (ucp_request_check_status(request) == UCS_INPROGRESS)
+      if (ucx->ucp_request_check_status(request) == UCS_INPROGRESS)
         return false;
-      ucp_request_free(request);
+      ucx->ucp_request_free(request);
       return true;
     });
     if (std::chrono::steady_clock::now() > deadline)
@@ -381,7 +371,7 @@ void UcxTransport::closeEndpoints(bool force, std::chrono::milliseconds timeout)
       std::this_thread::yield();
   }
   for (void *request : requests)
-    ucp_request_free(request); // UCX finishes it and then frees it.
+    ucx->ucp_request_free(request); // UCX finishes it and then frees it.
 }
 
 // ---- Sleeping ----
@@ -389,7 +379,7 @@ void UcxTransport::closeEndpoints(bool force, std::chrono::milliseconds timeout)
 bool UcxTransport::beforeSleep() {
   if (!error_.ok())
     return true; // Nothing of ours will come.
-  if (ucp_worker_arm(worker_) != UCS_OK)
+  if (ucx->ucp_worker_arm(worker_) != UCS_OK)
     return false;
   epoll_event event{.events = EPOLLIN | EPOLLONESHOT, .data = {.fd = eventDescriptor_}};
   return epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, eventDescriptor_, &event) == 0;
@@ -430,7 +420,7 @@ Status UcxTransport::connect(UcxPeer &peer) {
     if (peer->failure == UCS_OK)
       peer->failure = status;
   };
-  return ucxStatus(ucp_ep_create(worker_, &parameters, &peer.endpoint),
+  return ucxStatus(ucx->ucp_ep_create(worker_, &parameters, &peer.endpoint),
                    absl::StrCat("cannot reach rank ", peer.rank));
 }
 
@@ -471,7 +461,7 @@ void UcxTransport::closeBinding(uint64_t binding) {
     auto busy = [](const UcxChannel::Outbox &box) { return box.busy; };
     while (error_.ok() && std::any_of(channel->outbox.begin(), channel->outbox.end(), busy) &&
            std::chrono::steady_clock::now() < deadline)
-      ucp_worker_progress(worker_);
+      ucx->ucp_worker_progress(worker_);
     byKey_.erase({channel->peer, channel->key});
     if (error_.ok())
       credits_.erase({channel->peer, channel->key});
@@ -515,7 +505,7 @@ Status UcxTransport::sendControl(UcxChannel &channel, const Control &control) {
   UcxChannel::Outbox &box = channel.outbox[channel.outboxNext++ % channel.outbox.size()];
   auto deadline = std::chrono::steady_clock::now() + kLeaveTimeout;
   while (box.busy) { // Twice as many boxes as receives: in practice never.
-    ucp_worker_progress(worker_);
+    ucx->ucp_worker_progress(worker_);
     if (std::chrono::steady_clock::now() > deadline)
       return absl::ResourceExhaustedError(
           absl::StrCat(describe(channel), ": UCX does not send control messages"));
@@ -528,10 +518,10 @@ Status UcxTransport::sendControl(UcxChannel &channel, const Control &control) {
   parameters.cb.send = [](void *request, ucs_status_t, void *box) {
     static_cast<UcxChannel::Outbox *>(box)->busy =
         false; // An error shows in the endpoint's handler.
-    ucp_request_free(request);
+    ucx->ucp_request_free(request);
   };
-  ucs_status_ptr_t request = ucp_am_send_nbx(channel.to->endpoint, kControlId, &box.message,
-                                             sizeof box.message, nullptr, 0, &parameters);
+  ucs_status_ptr_t request = ucx->ucp_am_send_nbx(channel.to->endpoint, kControlId, &box.message,
+                                                  sizeof box.message, nullptr, 0, &parameters);
   if (UCS_PTR_IS_PTR(request))
     return absl::OkStatus();
   box.busy = false;
@@ -582,7 +572,7 @@ Status UcxTransport::start(UcxChannel &channel) {
       control.bytes = slot.send->bytes;
       BAGUA_TRY(sendControl(channel, control));
       for (uint32_t i = 0; i < kProgressMax; ++i) // The last this transport does.
-        ucp_worker_progress(worker_);
+        ucx->ucp_worker_progress(worker_);
       return sizeMismatch(channel, slot.send->bytes, credit.bytes);
     }
     ++credits.used;
@@ -596,10 +586,10 @@ Status UcxTransport::start(UcxChannel &channel) {
       slot->done = true;
       slot->status = status;
       slot->request = nullptr;
-      ucp_request_free(request);
+      ucx->ucp_request_free(request);
     };
-    ucs_status_ptr_t request = ucp_tag_send_nbx(channel.to->endpoint, slot.send->data,
-                                                slot.send->bytes, credit.tag, &parameters);
+    ucs_status_ptr_t request = ucx->ucp_tag_send_nbx(channel.to->endpoint, slot.send->data,
+                                                     slot.send->bytes, credit.tag, &parameters);
     if (UCS_PTR_IS_ERR(request))
       return ucxStatus(UCS_PTR_STATUS(request), absl::StrCat(describe(channel), ": send"));
     if (request == nullptr)
@@ -639,10 +629,10 @@ Status UcxTransport::recv(Channel &base, RecvOp &op) {
     slot->status = status;
     slot->bytes = status == UCS_OK ? info->length : 0;
     slot->request = nullptr;
-    ucp_request_free(request);
+    ucx->ucp_request_free(request);
   };
   ucs_status_ptr_t request =
-      ucp_tag_recv_nbx(worker_, op.landing, op.bytes, tag, UINT64_MAX, &parameters);
+      ucx->ucp_tag_recv_nbx(worker_, op.landing, op.bytes, tag, UINT64_MAX, &parameters);
   if (UCS_PTR_IS_ERR(request))
     return fail(ucxStatus(UCS_PTR_STATUS(request), absl::StrCat(describe(channel), ": receive")));
   slot.request = request;
@@ -725,7 +715,7 @@ bool UcxTransport::collectRecvs(UcxChannel &channel) {
 StatusOr<bool> UcxTransport::poll() {
   BAGUA_TRY(error_);
   changed_ = false;
-  for (uint32_t i = 0; i < kProgressMax && ucp_worker_progress(worker_) != 0; ++i) {
+  for (uint32_t i = 0; i < kProgressMax && ucx->ucp_worker_progress(worker_) != 0; ++i) {
   }
   bool changed = changed_;
   for (auto &channel : channels_) {
@@ -757,7 +747,7 @@ void UcxTransport::abort(const Status &reason) {
     for (uint64_t i = channel->recvsArrived; i != channel->recvsPosted; ++i)
       if (UcxChannel::Slot &slot = channel->recvs[i % channel->recvs.size()];
           !slot.done && slot.request != nullptr)
-        ucp_request_cancel(worker_, slot.request);
+        ucx->ucp_request_cancel(worker_, slot.request);
   closeEndpoints(true, kAbortTimeout);
 }
 
