@@ -2,6 +2,7 @@
 // with each other and with the runtime bit for bit (SPEC.md, "Interpreters").
 #pragma once
 
+#include "bagua/compiler/InputGenerator.h"
 #include "bagua/kernels/Kernels.h"
 
 #include "mlir/IR/BuiltinOps.h"
@@ -65,14 +66,6 @@ mlir::LogicalResult checkInputs(mlir::ModuleOp module, const Inputs &inputs);
 
 /// Outputs before anything ran: the inputs' data, no bytes on the wire.
 Outputs initialOutputs(const Inputs &inputs);
-
-/// What fillInputs() writes.
-enum class Fill : uint8_t {
-  Exact,  ///< Small integers: sums of any 256 ranks are exact in any order.
-  Normal, ///< About normal, magnitudes over several decades.
-  Edge,   ///< Normal with zeros, denormals, huge values, infinities and NaN strewn in, constant
-          ///< stretches.
-};
 
 /// Deterministic gradients and weights by (seed, rank, element), the same on every machine.
 void fillInputs(Inputs &inputs, uint64_t seed, Fill fill = Fill::Normal);

@@ -1,71 +1,18 @@
 // Deterministic inputs, hashes and raw files for the interpreters.
 #include "bagua/compiler/Interpreter.h"
 
-#include <bit>
-#include <cmath>
 #include <cstring>
 #include <fstream>
-#include <limits>
 
 using namespace mlir;
 
 namespace bagua::compiler {
 namespace {
 
-/// splitmix64: a counter-based generator, so that element i needs no earlier one.
-uint64_t mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-
-/// Uniform in [0, 1), exact in double.
-double uniform(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
-
-/// About normal with only sums and products, whose bits are the same everywhere.
-double normal(uint64_t key) {
-  double sum = 0;
-  for (uint64_t i = 0; i < 4; ++i)
-    sum += uniform(mix(key + i * 0xd1342543de82ef95));
-  return (sum - 2.0) * 1.7320508075688772;
-}
-
-double element(uint64_t seed, uint64_t stream, uint64_t index, Fill fill) {
-  uint64_t key = mix(mix(seed ^ stream * 0x2545f4914f6cdd1d) + index);
-  if (fill == Fill::Exact)
-    return static_cast<double>(static_cast<int64_t>(key % 2001) - 1000);
-  // The magnitude changes every 64 elements, so blocks differ and small ones exist.
-  int exponent = static_cast<int>(mix(seed + index / 64) % 24) - 20;
-  double value = std::ldexp(normal(key), exponent);
-  if (fill == Fill::Normal)
-    return value;
-  if (index / 128 % 8 == 5)
-    return 0.1; // A constant stretch.
-  switch (mix(key) % 97) {
-  case 0:
-    return 0.0;
-  case 1:
-    return -0.0;
-  case 2:
-    return std::ldexp(value, -140); // Denormal as f32.
-  case 3:
-    return std::ldexp(1.0 + uniform(key), 126);
-  case 4:
-    return -std::ldexp(1.0 + uniform(key), 126);
-  case 5: // Rare enough to leave most blocks finite.
-    return mix(key + 1) % 64 == 0 ? std::numeric_limits<double>::infinity() : value;
-  case 6:
-    return mix(key + 1) % 64 == 0 ? std::numeric_limits<double>::quiet_NaN() : value;
-  default:
-    return value;
-  }
-}
-
 Bytes fillOne(const Inputs &inputs, uint64_t seed, uint64_t stream, Fill fill) {
   Bytes bytes(static_cast<size_t>(inputs.length * inputs.elementBytes()));
   for (size_t i = 0; i < static_cast<size_t>(inputs.length); ++i) {
-    double value = element(seed, stream, i, fill);
+    double value = generatedElement(seed, stream, i, fill);
     if (inputs.dtype == kernels::DType::F64) {
       std::memcpy(bytes.data() + i * sizeof(double), &value, sizeof(double));
     } else {
@@ -121,9 +68,7 @@ void fillInputs(Inputs &inputs, uint64_t seed, Fill fill) {
 }
 
 std::string hashHex(const Bytes &bytes) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (std::byte byte : bytes)
-    hash = (hash ^ static_cast<uint8_t>(byte)) * 0x100000001b3;
+  uint64_t hash = fnv1a(bytes);
   constexpr char kDigits[] = "0123456789abcdef";
   std::string hex(16, '0');
   for (size_t i = 0; i < hex.size(); ++i)
