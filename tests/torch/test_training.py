@@ -4,15 +4,14 @@ import os
 
 import pytest
 
-from ranks import ALGORITHMS, run
+from ranks import ALGORITHMS, pooled, run
 
 SYNCHRONOUS = ["gradient_allreduce", "bytegrad"]
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("launcher", ["alone", "bagua-run"])
-def test_b51_world_1_equals_plain_training_bit_for_bit(algorithm, launcher):
-    (report,) = run("plain_equals_wrapped", 1, launcher=launcher, algorithm=algorithm).check()
+def test_b51_world_1_equals_plain_training_bit_for_bit(algorithm):
+    (report,) = pooled("plain_equals_wrapped", 1, algorithm=algorithm)
     assert report["actual"] == report["expected"]
     assert report["last_loss"] < report["first_loss"]
 
@@ -20,7 +19,7 @@ def test_b51_world_1_equals_plain_training_bit_for_bit(algorithm, launcher):
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("world", [2, 3, 4])
 def test_replicas_and_bytes(algorithm, world):
-    reports = run("replicas", world, algorithm=algorithm).check()
+    reports = pooled("replicas", world, algorithm=algorithm)
     assert len({r["start"] for r in reports}) == 1, "the initial broadcast makes replicas equal"
     assert all(r["world"] == world for r in reports)
     if algorithm in SYNCHRONOUS:
@@ -31,31 +30,31 @@ def test_replicas_and_bytes(algorithm, world):
 
 def test_b13_bytegrad_sends_fewer_bytes():
     plain, packed = (
-        sum(r["wire"] for r in run("replicas", 4, algorithm=a).check()) for a in ("gradient_allreduce", "bytegrad")
+        sum(r["wire"] for r in pooled("replicas", 4, algorithm=a)) for a in ("gradient_allreduce", "bytegrad")
     )
     assert packed <= 0.30 * plain, "tiny buckets: headers weigh more than the 27 % of real models"
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "bagua-run"])
-def test_same_script_under_each_launcher(launcher):
-    reports = run("replicas", 2, launcher=launcher, algorithm="bytegrad").check()
-    assert reports[0]["digests"] == reports[1]["digests"]
-    assert ("torchrun" if launcher == "torchrun" else "bagua-run") in reports[0]["source"]
+@pytest.mark.parametrize("launcher, world", [("torchrun", 2), ("bagua-run", 2), ("alone", 1)])
+def test_same_script_under_each_launcher(launcher, world):
+    reports = run("replicas", world, launcher=launcher, algorithm="bytegrad").check()
+    assert all(r["digests"] == reports[0]["digests"] for r in reports)
+    assert launcher in reports[0]["source"]
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 5])
 def test_gradient_is_the_left_fold_mean(world):
-    assert all(r["wrong"] == 0 for r in run("mean_gradient", world).check())
+    assert all(r["wrong"] == 0 for r in pooled("mean_gradient", world))
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 4])
 def test_decentralized_mixes_with_its_neighbours(world):
-    assert all(r["worst"] < 2e-6 for r in run("mixing", world).check())
+    assert all(r["worst"] < 2e-6 for r in pooled("mixing", world))
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_b01_b05_empty_unused_and_frozen_parameters(algorithm):
-    reports = run("odd_parameters", 2, algorithm=algorithm).check()
+    reports = pooled("odd_parameters", 2, algorithm=algorithm)
     assert all(r["finite"] for r in reports)
     assert {"empty.weight", "empty.bias"} <= set(reports[0]["keys"])
     if algorithm in SYNCHRONOUS:
@@ -71,7 +70,7 @@ def test_b08_nothing_to_train(kind):
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_b07_layouts(algorithm):
-    for report in run("layouts", 2, algorithm=algorithm).check():
+    for report in pooled("layouts", 2, algorithm=algorithm):
         assert report["warnings"] == []
         assert report["strides_kept"]
         if algorithm == "bytegrad":
@@ -83,7 +82,7 @@ def test_b07_layouts(algorithm):
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_b11_ways_to_clear_gradients(algorithm):
     digests = {
-        how: [r["digest"] for r in run("gradient_replacement", 2, algorithm=algorithm, how=how).check()]
+        how: [r["digest"] for r in pooled("gradient_replacement", 2, algorithm=algorithm, how=how)]
         for how in ("zero", "set_to_none", "none", "clone")
     }
     assert len({tuple(d) for d in digests.values()}) == 1, digests
@@ -91,13 +90,13 @@ def test_b11_ways_to_clear_gradients(algorithm):
 
 @pytest.mark.parametrize("algorithm", SYNCHRONOUS)
 def test_b15_zero_gradient_stays_zero(algorithm):
-    assert all(r["zeros"] == 5000 for r in run("special_gradient", 3, algorithm=algorithm, kind="zero").check())
+    assert all(r["zeros"] == 5000 for r in pooled("special_gradient", 3, algorithm=algorithm, kind="zero"))
 
 
 @pytest.mark.parametrize("algorithm", SYNCHRONOUS)
 @pytest.mark.parametrize("kind", ["nan", "inf"])
 def test_b16_non_finite_reaches_every_rank(algorithm, kind):
-    for report in run("special_gradient", 3, algorithm=algorithm, kind=kind).check():
+    for report in pooled("special_gradient", 3, algorithm=algorithm, kind=kind):
         assert not report["at"]
         assert report["first"], "another block is not poisoned"
         assert report["finite"] >= 5000 - 2048
@@ -106,13 +105,13 @@ def test_b16_non_finite_reaches_every_rank(algorithm, kind):
 @pytest.mark.parametrize("algorithm", ["gradient_allreduce", "decentralized"])
 @pytest.mark.parametrize("kind", ["tied", "checkpoint", "checkpoint_reentrant", "two_backwards"])
 def test_b31_shared_use_of_parameters(algorithm, kind):
-    for report in run("shared_use", 2, algorithm=algorithm, kind=kind).check():
+    for report in pooled("shared_use", 2, algorithm=algorithm, kind=kind):
         assert report["actual"] == report["expected"]
 
 
 @pytest.mark.parametrize("algorithm", SYNCHRONOUS)
 def test_no_sync_accumulates(algorithm):
-    reports = run("accumulation", 2, algorithm=algorithm).check()
+    reports = pooled("accumulation", 2, algorithm=algorithm)
     assert reports[0]["digest"] == reports[1]["digest"]
     assert all(r["worst"] < (1e-5 if algorithm == "gradient_allreduce" else 0.05) for r in reports)
     assert all(r["step"] == 3 for r in reports)
@@ -120,14 +119,14 @@ def test_no_sync_accumulates(algorithm):
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_resume(algorithm, tmp_path):
-    for report in run("resume", 2, algorithm=algorithm, path=str(tmp_path / "state")).check():
+    for report in pooled("resume", 2, algorithm=algorithm, path=str(tmp_path / "state")):
         assert report["step"] == 3
         assert report["actual"] == report["expected"]
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_skipped_steps_and_evaluation(algorithm):
-    for report in run("skipped_and_evaluated", 2, algorithm=algorithm).check():
+    for report in pooled("skipped_and_evaluated", 2, algorithm=algorithm):
         # The last step is a full one; each of the six backward passes ends a step.
         assert report["step"] == 6
         assert set(report["runs"]) == {6}
@@ -135,7 +134,7 @@ def test_skipped_steps_and_evaluation(algorithm):
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_backward_that_raises_midway(algorithm):
-    reports = run("failed_backward", 2, algorithm=algorithm).check()
+    reports = pooled("failed_backward", 2, algorithm=algorithm)
     assert all(r["raised"] for r in reports)
     if algorithm in SYNCHRONOUS:
         assert reports[0]["digests"] == reports[1]["digests"]
@@ -143,7 +142,7 @@ def test_backward_that_raises_midway(algorithm):
 
 @pytest.mark.parametrize("algorithm", ["gradient_allreduce"])
 def test_learning_rate_schedulers(algorithm):
-    (report,) = run("schedulers", 1, launcher="alone", algorithm=algorithm).check()
+    (report,) = pooled("schedulers", 1, algorithm=algorithm)
     assert report["lr"] == pytest.approx(1e-4)
     assert report["warnings"] == []
 
@@ -165,19 +164,19 @@ def test_b60_data_loader_workers():
     ],
 )
 def test_refusals_name_the_cause(kind, expected):
-    (report,) = run("refused", 1, launcher="alone", kind=kind).check()
+    (report,) = pooled("refused", 1, kind=kind)
     assert report["error"] is not None
     for text in expected:
         assert text in report["message"]
 
 
 def test_refreezing_is_noticed():
-    (report,) = run("refreeze", 1, launcher="alone").check()
+    (report,) = pooled("refreeze", 1)
     assert "'0.weight'" in report["message"]
 
 
 def test_buckets_start_during_backward():
-    (report,) = run("overlap", 1, launcher="alone").check()
+    (report,) = pooled("overlap", 1)
     events = report["events"]
     first_start = events.index(next(e for e in events if e[0] == "start"))
     last_gradient = max(i for i, e in enumerate(events) if e[0] == "gradient")
