@@ -7,6 +7,7 @@ import os
 from .. import _capi
 
 _ADDRESS_BYTES = 256
+_served = []  # Rank 0's torch store: it lives as long as others may still ask it.
 
 
 def store_address(timeout=None):
@@ -29,6 +30,7 @@ def store_address(timeout=None):
         address = ctypes.create_string_buffer(_ADDRESS_BYTES)
         _capi.call("bagua_store_listen", environment["MASTER_ADDR"].encode(), address, _ADDRESS_BYTES)
         store.set(key, address.value)
+        _served.append(store)
         return address.value.decode()
     return store.get(key).decode()
 

@@ -134,8 +134,8 @@ class _Job:
     def _install(self):
         model, optimizer = self.model, self.optimizer
         self._hooks.append(model.register_forward_pre_hook(self._before_forward))
+        self._hooks.append(model.register_forward_hook(self._after_forward))
         if self.has_gradient:
-            self._hooks.append(model.register_forward_hook(self._after_forward))
             self._accumulators = []  # Keeps the autograd nodes, and with them our hooks, alive.
             for bucket in self.buckets:
                 for index, slot in enumerate(bucket.plan.slots):
@@ -282,6 +282,9 @@ class _Job:
     def _end_of_backward(self):
         """The last thing a synchronizing backward does: starts what is left and waits for everything."""
         self.callback_queued = False
+        self.backward_done = True
+        if not self.has_gradient:
+            return
         with torch.no_grad():
             for bucket in self.buckets:
                 if bucket.running:
@@ -300,7 +303,6 @@ class _Job:
         self._launch_ready()
         for bucket in self.launch_order:
             bucket.wait()
-        self.backward_done = True
         self._reset_backward()
 
     def _learn(self):
