@@ -1,5 +1,6 @@
 # The lit suite: tests/dialect and tests/compiler, run with the tools of one build folder.
 import os
+import sys
 
 import lit.formats
 
@@ -16,4 +17,5 @@ config.environment["PATH"] = os.pathsep.join(
 roundtrip = " --verify-roundtrip" if lit_config.params.get("roundtrip") else ""
 opt = os.path.join(config.bagua_tools_dir, "bagua-opt")
 config.substitutions.append((r"\bbagua-opt\b", opt + roundtrip))
+config.substitutions.append(("%python", sys.executable))
 config.substitutions.append(("%algorithms", config.bagua_algorithms_dir))

@@ -48,6 +48,14 @@ llvm::cl::opt<bool> stripLocations(
     llvm::cl::desc("Forget source locations: equal programs then give equal schedule files"),
     llvm::cl::cat(category));
 
+/// False, with a message, if the parser must not see `buffer`.
+bool mayParse(const llvm::MemoryBuffer &buffer) {
+  std::string error = nestingError(buffer.getBuffer());
+  if (!error.empty())
+    llvm::errs() << buffer.getBufferIdentifier() << ":" << error << "\n";
+  return error.empty();
+}
+
 /// A schedule names its source by file name alone: the same bytes wherever it was compiled.
 void shortenLocations(ModuleOp module) {
   AttrTypeReplacer replacer;
@@ -91,6 +99,8 @@ LogicalResult run(StringRef input, StringRef output, DialectRegistry &registry) 
     llvm::errs() << error << "\n";
     return failure();
   }
+  if (!mayParse(*buffer))
+    return failure();
   // One small module: threads would only delay the start and shuffle diagnostics.
   MLIRContext context(registry, MLIRContext::Threading::DISABLED);
   context.printOpOnDiagnostic(false); // The source line is enough.
@@ -155,7 +165,12 @@ int main(int argc, char **argv) {
     llvm::errs() << "--emit and --explain exclude each other\n";
     return 1;
   }
-  if (!emits && !explainOnly)
+  if (!emits && !explainOnly) {
+    if (input != "-") // Standard input cannot be read twice.
+      if (std::unique_ptr<llvm::MemoryBuffer> buffer = openInputFile(input);
+          buffer && !mayParse(*buffer))
+        return 1;
     return asMainReturnCode(MlirOptMain(argc, argv, input, output, registry));
+  }
   return asMainReturnCode(run(input, output, registry));
 }

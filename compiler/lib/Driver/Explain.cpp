@@ -269,7 +269,9 @@ private:
 
 // ---- Remarks ------------------------------------------------------------------------------------
 
-using Notes = std::vector<std::string>;
+struct Notes {
+  std::vector<std::string> fused, missed;
+};
 
 struct RemarkCollector final : remark::detail::MLIRRemarkStreamerBase {
   explicit RemarkCollector(Notes &notes) : notes(notes) {}
@@ -281,8 +283,10 @@ struct RemarkCollector final : remark::detail::MLIRRemarkStreamerBase {
     os << remark.getRemarkName() << ": ";
     for (const remark::detail::Remark::Arg &argument : remark.getArgs())
       os << argument.val;
-    if (!llvm::is_contained(notes, text))
-      notes.push_back(text);
+    std::vector<std::string> &list =
+        remark.getRemarkType() == llvm::remarks::Type::Passed ? notes.fused : notes.missed;
+    if (!llvm::is_contained(list, text))
+      list.push_back(text);
   }
   Notes &notes;
 };
@@ -418,11 +422,12 @@ LogicalResult explain(ModuleOp module, const ExplainOptions &options, raw_ostrea
   }
   if (!any)
     return module.emitError("expects an algorithm (bagua.algorithm) to explain");
-  if (!notes.empty()) {
-    os << "fused (line:column of the algorithm)\n";
-    for (const std::string &note : notes)
-      os << "  " << note << "\n";
-  }
+  for (auto [title, list] : {std::pair("fused", &notes.fused), {"not fused", &notes.missed}})
+    if (!list->empty()) {
+      os << title << " (line:column of the algorithm)\n";
+      for (const std::string &note : *list)
+        os << "  " << note << "\n";
+    }
   return success();
 }
 

@@ -46,4 +46,47 @@ void buildPipeline(OpPassManager &manager, Level level) {
   manager.addPass(createCSEPass());
 }
 
+std::string nestingError(StringRef source) {
+  unsigned depth = 0, line = 1;
+  size_t lineStart = 0;
+  for (size_t i = 0; i < source.size(); ++i) {
+    switch (source[i]) {
+    case '\n':
+      ++line;
+      lineStart = i + 1;
+      break;
+    case '/': // A comment ends with its line.
+      if (source.substr(i).starts_with("//"))
+        i = std::min(source.find('\n', i), source.size()) - 1;
+      break;
+    case '"': // So does a string, at the latest.
+      for (++i; i < source.size() && source[i] != '"' && source[i] != '\n'; ++i)
+        i += source[i] == '\\';
+      if (i < source.size() && source[i] == '\n')
+        --i;
+      break;
+    case '-':
+      i += source.substr(i).starts_with("->");
+      break;
+    case '(':
+    case '[':
+    case '{':
+    case '<':
+      if (++depth > kNestingMax)
+        return std::to_string(line) + ":" + std::to_string(i - lineStart + 1) +
+               ": error: brackets nest deeper than " + std::to_string(kNestingMax) + " levels";
+      break;
+    case ')':
+    case ']':
+    case '}':
+    case '>':
+      depth -= depth > 0;
+      break;
+    default:
+      break;
+    }
+  }
+  return {};
+}
+
 } // namespace bagua::compiler

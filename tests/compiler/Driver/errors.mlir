@@ -44,6 +44,15 @@
 // RUN: not bagua-opt %algorithms/bytegrad.mlir --emit=schedule -o %t.none/x.bsched 2>&1 | FileCheck %s --check-prefix=NOFOLDER
 // NOFOLDER: cannot open output file '{{.*}}x.bsched': No such file or directory
 
+// The parser recurses: depth has a limit. Comments, strings and arrows are no brackets.
+// RUN: %python -c 'print("!x = " + "tuple<" * 100000)' > %t.mlir
+// RUN: not bagua-opt %t.mlir --emit=schedule 2>&1 | FileCheck %s --check-prefix=DEEP
+// RUN: not bagua-opt %t.mlir 2>&1 | FileCheck %s --check-prefix=DEEP
+// DEEP: .mlir:1:{{[0-9]+}}: error: brackets nest deeper than 256 levels
+// RUN: %python -c 'print("// " + "<" * 1000); print("#x = \"" + "(" * 1000 + "\""); print("!x = () -> " * 200 + "()")' > %t.mlir
+// RUN: not bagua-opt %t.mlir --emit=chunk 2>&1 | FileCheck %s --check-prefix=SHALLOW
+// SHALLOW-NOT: brackets nest
+
 // Checks run before lowering, whatever level is asked for.
 // RUN: not bagua-opt %s --emit=bagua 2>&1 | FileCheck %s
 // CHECK: errors.mlir:[[# @LINE + 5]]:10: error: 'bagua.encode' op expects to stand under a condition that implies `world > 1`

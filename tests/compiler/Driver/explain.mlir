@@ -20,10 +20,16 @@
 // BYTES: P(x) = ceil(x/2048)*8 + x
 // BYTES: rounds 2, wire bytes of a rank 24672, all ranks 98688
 // BYTES: bytes touched 13.{{[0-9]+}}
-// BYTES: fused
-// BYTES: EncodeAllShards
-// BYTES: DecodeReduce
-// BYTES: DecodeIntoBucket
+// BYTES: {{^}}fused (line:column of the algorithm)
+// BYTES-NEXT: {{[0-9]+:[0-9]+}}  EncodeAllShards: encodes every shard in one pass over the bucket
+// BYTES-NEXT: DecodeReduce: decodes and folds in one pass over the received bytes
+// BYTES-NEXT: DecodeIntoBucket: decodes every shard straight into the job's bucket
+// BYTES-NEXT: {{^}}not fused (line:column of the algorithm)
+// BYTES-NEXT: DecodeReduceEncode: writes the fold to memory and reads it again: no kernel does all three
+
+// RUN: bagua-opt %S/../Conversion/BaguaToChunk/Inputs/original-needed.mlir --explain | FileCheck %s --check-prefix=NEEDED
+// NEEDED: not fused
+// NEEDED-NEXT: 4:13  ComputeInPlace: the job's buffer is read later, at 5:12
 
 // RUN: bagua-opt %algorithms/bytegrad.mlir --explain --dtype f64 | FileCheck %s --check-prefix=REFUSED
 // REFUSED: (no figures: the algorithm does not take buckets of this type)

@@ -4,6 +4,7 @@
 #include "mlir/Pass/PassManager.h"
 
 #include <cstdint>
+#include <string>
 
 namespace mlir {
 class DialectRegistry;
@@ -22,5 +23,13 @@ void registerPasses();
 /// Takes a module of any level to `level` (Schedule: what emission wants, which is Sched); levels
 /// already passed are left alone.
 void buildPipeline(mlir::OpPassManager &manager, Level level);
+
+/// MLIR's parser recurses without a limit: what is nested deeper than this would overflow its
+/// stack.
+inline constexpr unsigned kNestingMax = 256;
+
+/// "line:column: error: …" if brackets of MLIR text `source` nest too deeply, else empty. Bytecode
+/// passes.
+std::string nestingError(llvm::StringRef source);
 
 } // namespace bagua::compiler

@@ -271,16 +271,37 @@ private:
   // ---- Where a value may be written early ----
 
   /// The job's buffer, if `value` ends there whenever it is computed, and the original is not
-  /// needed after `op`; else null.
-  Value destination(Value value, Operation *op) {
+  /// needed after `op`; else null. Then `reader` is who needs it, if that is why.
+  Value destination(Value value, Operation *op, Operation **reader = nullptr) {
     if (!endsInJob(value))
       return {};
     for (auto &[other, place] : placed_)
       if (place.original)
         for (Operation *user : other.getUsers())
-          if (runsAfter(user, op))
+          if (runsAfter(user, op)) {
+            if (reader)
+              *reader = user;
             return {};
+          }
     return job_;
+  }
+
+  /// A place for a result of `op`, noting why it is not the job's buffer if it is not.
+  Placed place(OpResult result, Shape shape) {
+    Operation *op = result.getOwner();
+    Placed target;
+    target.shape = shape;
+    Operation *reader = nullptr;
+    target.buffer = destination(result, op, &reader);
+    if (target.buffer)
+      return target;
+    if (reader) {
+      std::string text = "the job's buffer is read later";
+      if (auto file = dyn_cast<FileLineColLoc>(reader->getLoc()))
+        text += ", at " + std::to_string(file.getLine()) + ":" + std::to_string(file.getColumn());
+      missed(op->getLoc(), "ComputeInPlace", text);
+    }
+    return scratch(op->getLoc(), shape, {});
   }
 
   bool endsInJob(Value value) {
@@ -307,6 +328,9 @@ private:
 
   static void note(Location loc, StringRef name, StringRef text) {
     remark::passed(loc, remark::RemarkOpts::name(name).category("BaguaToChunk")) << text;
+  }
+  static void missed(Location loc, StringRef name, StringRef text) {
+    remark::missed(loc, remark::RemarkOpts::name(name).category("BaguaToChunk")) << text;
   }
 
   // ---- Launches ----
@@ -405,13 +429,9 @@ private:
       placed_[op.getResult()] = value;
       return success();
     }
-    Placed target;
-    target.shape = value.shape;
-    target.buffer = destination(op.getResult(), op);
-    if (target.buffer && value.codec)
+    Placed target = place(cast<OpResult>(op.getResult()), value.shape);
+    if (target.buffer == job_ && value.codec)
       note(loc, "DecodeIntoBucket", "decodes every shard straight into the job's bucket");
-    if (!target.buffer)
-      target = scratch(loc, value.shape, {});
     Emitter at(body_, loc);
     forEach(at, value, [&](Value peer, Value element) {
       bool inPlace = peer == rank_ && !value.codec && value.buffer == target.buffer &&
@@ -429,6 +449,10 @@ private:
     ir::CodecAttrInterface codec = op.getCodec();
     Placed value = plain(loc, placed_[op.getInput()]);
     Placed target = scratch(loc, value.shape, codec);
+    if (auto reduce = op.getInput().getDefiningOp<ir::ReduceOp>();
+        reduce && reduce.getInput().getDefiningOp<ir::DecodeOp>())
+      missed(loc, "DecodeReduceEncode",
+             "writes the fold to memory and reads it again: no kernel does all three");
     Emitter at(body_, loc);
     auto encode = [&](Value elements, Value from, Value to) {
       launch(at, codec.getEncodeKernel(), codec.getKernelAttributes(), elements, from, to);
@@ -453,13 +477,11 @@ private:
     Location loc = op.getLoc();
     Placed value = placed_[op.getInput()];
     Shape shape = Shape::of(op.getResult().getType());
-    Placed target;
-    target.shape = shape;
     // A fold of whole buckets reads peers' buckets where they lie: it must not write its own yet.
-    if (shape.shard)
-      target.buffer = destination(op.getResult(), op);
-    if (!target.buffer)
-      target = scratch(loc, shape, {});
+    Placed target =
+        shape.shard ? place(cast<OpResult>(op.getResult()), shape) : scratch(loc, shape, {});
+    if (target.buffer == job_)
+      note(loc, "ReduceInPlace", "folds in the job's own buffer");
     Emitter at(body_, loc);
     auto fold = [&] {
       Value elements = count(at, value, rank_);
@@ -692,19 +714,14 @@ private:
 
   LogicalResult lowerIf(scf::IfOp op) {
     Location loc = op.getLoc();
-    for (Value result : op.getResults()) {
+    for (OpResult result : op.getResults()) {
       Type type = result.getType();
       if (type.isIntOrIndexOrFloat())
         continue;
       if (!ir::isPlain(type))
         return op.emitOpError() << "yields " << type << ": expects scalars, buckets and shards";
-      Placed target;
-      target.shape = Shape::of(type);
-      if (!target.shape.shard)
-        target.buffer = destination(result, op);
-      if (!target.buffer)
-        target = scratch(loc, target.shape, {});
-      placed_[result] = target;
+      Shape shape = Shape::of(type);
+      placed_[result] = shape.shard ? scratch(loc, shape, {}) : place(result, shape);
     }
     Value condition = scalars_.lookup(op.getCondition());
     auto branch = chunk::IfOp::create(body_, loc, condition, /*withElse=*/true);

@@ -13,6 +13,8 @@
 #include "mlir/Transforms/CSE.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 
+#include <map>
+
 using namespace mlir;
 namespace chunk = bagua::ir::chunk;
 namespace sched = bagua::ir::sched;
@@ -127,7 +129,7 @@ private:
 
   Variables topMemo_;
   llvm::StringMap<Value> leaves_;
-  llvm::SmallDenseMap<int64_t, Value> constants_;
+  std::map<int64_t, Value> constants_; // A DenseMap has no room for the extreme keys.
   Variables storage_;
   llvm::DenseMap<Operation *, unsigned> channels_;
   unsigned waitCount_ = 0;
