@@ -20,7 +20,7 @@ def ip(*arguments):
 
 @contextlib.contextmanager
 def two_hosts():
-    """Names and addresses of two namespaces; each also has a bridge-like device that must not be chosen (B56)."""
+    """Names and addresses of two namespaces; each also has a bridge that must not be chosen (B56)."""
     stem = f"bg{os.getpid()}x{next(_names)}"
     spaces = [f"{stem}a", f"{stem}b"]
     addresses = ["10.77.0.1", "10.77.0.2"]
@@ -30,7 +30,7 @@ def two_hosts():
         ip("link", "add", f"{stem}0", "netns", spaces[0], "type", "veth", "peer", "name", f"{stem}1", "netns", spaces[1])
         for index, (space, address) in enumerate(zip(spaces, addresses)):
             ip("-n", space, "link", "set", "lo", "up")
-            ip("-n", space, "link", "add", "docker0", "type", "dummy")
+            ip("-n", space, "link", "add", "docker0", "type", "bridge")
             ip("-n", space, "addr", "add", "172.17.0.1/16", "dev", "docker0")
             ip("-n", space, "link", "set", "docker0", "up")
             ip("-n", space, "addr", "add", f"{address}/24", "dev", f"{stem}{index}")
