@@ -29,6 +29,10 @@ struct Algorithm {
   Expected (*expected)(const std::vector<compiler::Bytes> &inputs, kernels::DType dtype) = nullptr;
 };
 
+/// The lowering's inputs (tests/compiler/Conversion), relative to the source tree: more shapes of
+/// programs than algorithms/ has, whose oracle is the bagua interpreter.
+std::vector<std::string> furtherFiles();
+
 /// Everything in algorithms/.
 const std::vector<Algorithm> &algorithms();
 
@@ -41,7 +45,11 @@ inline constexpr int64_t kWorlds[] = {1, 2, 3, 4, 5, 8};
 /// A module lowered to each level, and the schedule of the last.
 class Compiled {
 public:
+  /// Failures are failures of the test.
   explicit Compiled(const Algorithm &algorithm);
+  /// `file` is relative to the source tree. With `mayNotLower`, a program that schedules cannot say
+  /// leaves the schedule null.
+  explicit Compiled(const std::string &file, bool mayNotLower = false);
 
   mlir::ModuleOp at(compiler::Level level) const { return *modules_[static_cast<size_t>(level)]; }
   const std::shared_ptr<const rt::Schedule> &schedule() const { return schedule_; }
@@ -50,7 +58,7 @@ public:
   const std::string &diagnostics() const { return diagnostics_; }
 
 private:
-  void compile(const Algorithm &algorithm);
+  void compile(const std::string &file, bool mayNotLower);
 
   std::string diagnostics_;
   std::unique_ptr<mlir::MLIRContext> context_;

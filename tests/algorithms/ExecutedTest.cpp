@@ -38,20 +38,23 @@ const std::vector<Connection> &everyConnection() {
   return all;
 }
 
-/// One bucket: what goes in, what must come out of each of two steps.
+/// One bucket through some steps.
 struct Case {
-  const Algorithm *algorithm;
+  std::string name;
   std::shared_ptr<const rt::Schedule> schedule;
   Inputs inputs;
-  std::vector<Expected> steps;
-  std::string name;
-
-  const std::vector<Bytes> &before() const {
-    return algorithm->changesWeights ? inputs.weights : inputs.gradients;
-  }
+  struct Step {
+    std::vector<Bytes> gradients, weights; ///< After it.
+    std::vector<int64_t> wireBytes;
+  };
+  std::vector<Step> steps;
 };
 
-std::vector<Case> casesFor(int64_t world) {
+/// A second step finds slots, events and channels as the first has left them.
+constexpr int kSteps = 2;
+
+/// The shipped algorithms against the oracle.
+std::vector<Case> algorithmCases(int64_t world) {
   std::vector<Case> cases;
   for (const Algorithm &algorithm : algorithms()) {
     std::shared_ptr<const rt::Schedule> schedule = Compiled(algorithm).schedule();
@@ -60,85 +63,161 @@ std::vector<Case> casesFor(int64_t world) {
         if (length == kLargeLength && dtype == kernels::DType::F64)
           continue;
         Case &one = cases.emplace_back();
-        one.algorithm = &algorithm;
+        one.name = algorithm.name + (dtype == kernels::DType::F32 ? "/f32/" : "/f64/") +
+                   std::to_string(length);
         one.schedule = schedule;
         one.inputs.world = world;
         one.inputs.length = length;
         one.inputs.dtype = dtype;
-        one.name = algorithm.name + (dtype == kernels::DType::F32 ? "/f32/" : "/f64/") +
-                   std::to_string(length);
         fillInputs(one.inputs, 23, Fill::Edge);
-        // A second step finds slots, events and channels as the first has left them.
-        int stepCount = length == kLargeLength ? 1 : 2;
-        for (int step = 0; step < stepCount; ++step)
-          one.steps.push_back(
-              algorithm.expected(step == 0 ? one.before() : one.steps.back().values, dtype));
+        Case::Step state{one.inputs.gradients, one.inputs.weights, {}};
+        for (int step = 0; step < (length == kLargeLength ? 1 : kSteps); ++step) {
+          auto &changed = algorithm.changesWeights ? state.weights : state.gradients;
+          Expected expected = algorithm.expected(changed, dtype);
+          changed = expected.values;
+          state.wireBytes = expected.wireBytes;
+          one.steps.push_back(state);
+        }
       }
   }
   return cases;
 }
 
+/// Programs of other shapes against the bagua interpreter.
+std::vector<Case> furtherCases(int64_t world) {
+  std::vector<Case> cases;
+  for (const std::string &file : furtherFiles()) {
+    Compiled compiled(file, /*mayNotLower=*/true);
+    if (!compiled.schedule())
+      continue;
+    int64_t grain = compiled.schedule()->ir().grain;
+    for (int64_t length : {int64_t{0}, int64_t{1}, grain, 7 * grain + 3, int64_t{1009}}) {
+      Case &one = cases.emplace_back();
+      one.name = file + "/" + std::to_string(length);
+      one.schedule = compiled.schedule();
+      one.inputs.world = world;
+      one.inputs.length = length;
+      fillInputs(one.inputs, 29, Fill::Edge);
+      Inputs state = one.inputs;
+      for (int step = 0; step < kSteps; ++step) {
+        state.step = step;
+        auto outputs = interpretBagua(compiled.at(compiler::Level::Bagua), state);
+        if (failed(outputs)) {
+          ADD_FAILURE() << one.name << ": " << compiled.diagnostics();
+          return {};
+        }
+        state.gradients = outputs->gradients;
+        state.weights = outputs->weights;
+        one.steps.push_back({state.gradients, state.weights, outputs->wireBytes});
+      }
+    }
+  }
+  return cases;
+}
+
+/// A rank's bucket, in the transport's memory or in the job's own.
+class BucketMemory {
+public:
+  BucketMemory(rt::Transport &transport, const Bytes &values, bool fromTransport) : own_(values) {
+    data_ = own_.data();
+    if (!fromTransport || values.empty())
+      return;
+    auto allocated = transport.allocate(values.size());
+    if (!allocated.ok()) {
+      ADD_FAILURE() << allocated.status();
+      return;
+    }
+    memory_ = *std::move(allocated);
+    data_ = memory_.bytes.data();
+    std::memcpy(data_, values.data(), values.size());
+  }
+  std::byte *data() { return data_; }
+  Bytes bytes() const { return Bytes(data_, data_ + own_.size()); }
+
+private:
+  Bytes own_;
+  rt::Memory memory_;
+  std::byte *data_;
+};
+
 void runCase(const Case &one, rt::testing::Rank &self) {
   SCOPED_TRACE(one.name + ", rank " + std::to_string(self.rank));
   auto rank = static_cast<size_t>(self.rank);
-  const Bytes &before = one.before()[rank];
-  // Even ranks' buckets lie in the transport's memory, odd ones' in the job's own.
-  Bytes own = before;
-  rt::Memory memory;
-  std::byte *data = own.data();
-  if (self.rank % 2 == 0 && !before.empty()) {
-    auto allocated = self.transport.allocate(before.size());
-    ASSERT_TRUE(allocated.ok()) << allocated.status();
-    memory = *std::move(allocated);
-    data = memory.bytes.data();
-    std::memcpy(data, before.data(), before.size());
-  }
-  bool weights = one.algorithm->changesWeights;
+  BucketMemory gradient(self.transport, one.inputs.gradients[rank], self.rank % 2 == 0);
+  BucketMemory weight(self.transport, one.inputs.weights[rank], self.rank % 2 == 0);
   rt::Bucket bucket;
   bucket.name = one.name;
   bucket.length = one.inputs.length;
   bucket.dtype = one.inputs.dtype == kernels::DType::F32 ? fb::DType::F32 : fb::DType::F64;
-  (weights ? bucket.weight : bucket.gradient) = data;
+  bucket.gradient = gradient.data();
+  bucket.weight = weight.data();
   auto binding = rt::Binding::create(self.engine, one.schedule, bucket, {});
   ASSERT_TRUE(binding.ok()) << binding.status();
-  fb::Event event = weights ? fb::Event::BeforeForward : fb::Event::Gradient;
+  uint64_t sent = 0;
   for (size_t step = 0; step < one.steps.size(); ++step) {
-    ASSERT_EQ((*binding)->start(event, static_cast<int64_t>(step)), absl::OkStatus());
-    ASSERT_EQ((*binding)->openGate(fb::Gate::BeforeUpdate), absl::OkStatus());
-    ASSERT_EQ(rt::testing::waitFor(**binding), absl::OkStatus());
-    Bytes got(data, data + before.size());
-    ASSERT_EQ(differenceOf({got}, {one.steps[step].values[rank]}, one.inputs.dtype), "")
-        << "step " << step;
+    uint64_t formula = 0;
+    for (fb::Event event :
+         {fb::Event::BeforeForward, fb::Event::Gradient, fb::Event::AfterUpdate}) {
+      if (!one.schedule->program(event))
+        continue;
+      ASSERT_EQ((*binding)->start(event, static_cast<int64_t>(step)), absl::OkStatus());
+      ASSERT_EQ((*binding)->openGate(fb::Gate::BeforeUpdate), absl::OkStatus());
+      ASSERT_EQ(rt::testing::waitFor(**binding), absl::OkStatus());
+      formula += (*binding)->wireBytes(event);
+    }
+    const Case::Step &expected = one.steps[step];
+    ASSERT_EQ(differenceOf({gradient.bytes()}, {expected.gradients[rank]}, one.inputs.dtype), "")
+        << "gradient, step " << step;
+    ASSERT_EQ(differenceOf({weight.bytes()}, {expected.weights[rank]}, one.inputs.dtype), "")
+        << "weight, step " << step;
+    EXPECT_EQ(formula, static_cast<uint64_t>(expected.wireBytes[rank]));
+    sent += formula;
+    EXPECT_EQ((*binding)->statistics().bytesWire, sent);
   }
-  EXPECT_EQ((*binding)->statistics().bytesWire,
-            one.steps.size() * static_cast<uint64_t>(one.steps[0].wireBytes[rank]));
-  EXPECT_EQ((*binding)->wireBytes(event), static_cast<uint64_t>(one.steps[0].wireBytes[rank]));
 }
 
-class ExecutedTest : public testing::TestWithParam<std::tuple<size_t, int64_t>> {};
+class ExecutedTest : public testing::TestWithParam<std::tuple<size_t, int64_t>> {
+protected:
+  void run(const std::vector<Case> &cases) {
+    auto [connection, world] = GetParam();
+    if (HasFailure())
+      return;
+    ASSERT_FALSE(cases.empty());
+    rt::testing::runRanks(everyConnection()[connection], static_cast<int>(world), {},
+                          [&](rt::testing::Rank &self) {
+                            for (const Case &one : cases) {
+                              runCase(one, self);
+                              if (testing::Test::HasFailure())
+                                return;
+                            }
+                          });
+  }
+};
 
 TEST_P(ExecutedTest, EveryAlgorithmEqualsTheOracle) {
-  auto [connection, world] = GetParam();
-  std::vector<Case> cases = casesFor(world);
-  if (HasFailure())
-    return;
-  rt::testing::runRanks(everyConnection()[connection], static_cast<int>(world), {},
-                        [&](rt::testing::Rank &self) {
-                          for (const Case &one : cases) {
-                            runCase(one, self);
-                            if (testing::Test::HasFailure())
-                              return;
-                          }
-                        });
+  run(algorithmCases(std::get<1>(GetParam())));
+}
+
+std::string nameOf(const testing::TestParamInfo<std::tuple<size_t, int64_t>> &info) {
+  return everyConnection()[std::get<0>(info.param)].name + "_world" +
+         std::to_string(std::get<1>(info.param));
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, ExecutedTest,
                          testing::Combine(testing::Range(size_t{0}, everyConnection().size()),
                                           testing::ValuesIn(kWorlds)),
-                         [](const auto &info) {
-                           return everyConnection()[std::get<0>(info.param)].name + "_world" +
-                                  std::to_string(std::get<1>(info.param));
-                         });
+                         nameOf);
+
+class FurtherTest : public ExecutedTest {};
+
+TEST_P(FurtherTest, EveryInputOfTheLoweringEqualsItsInterpretation) {
+  run(furtherCases(std::get<1>(GetParam())));
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, FurtherTest,
+                         testing::Combine(testing::Range(size_t{0}, everyConnection().size()),
+                                          testing::Values(2, 5)),
+                         nameOf);
 
 } // namespace
 } // namespace bagua::test

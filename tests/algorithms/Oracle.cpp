@@ -98,13 +98,14 @@ template <typename T> OracleResult<T> oracleGradientAllreduce(const PerRank<T> &
       length, 1, world, [](int64_t n) { return n * static_cast<int64_t>(sizeof(T)); });
   if (world == 1)
     return result;
+  std::vector<T> values(gradients.size());
   for (size_t i = 0; i < gradients.front().size(); ++i) {
-    std::vector<T> values;
-    for (const auto &of : gradients)
-      values.push_back(of[i]);
-    for (auto &of : result.values)
-      of[i] = meanOf(values);
+    for (size_t rank = 0; rank < gradients.size(); ++rank)
+      values[rank] = gradients[rank][i];
+    result.values.front()[i] = meanOf(values);
   }
+  for (auto &of : result.values)
+    of = result.values.front();
   return result;
 }
 template OracleResult<float> oracleGradientAllreduce(const PerRank<float> &);
@@ -118,22 +119,21 @@ OracleResult<float> oracleBytegrad(const PerRank<float> &gradients, int bits, in
                                         [&](int64_t n) { return packedBytes(n, bits, block); });
   if (world == 1)
     return result;
+  PerRank<float> seen = gradients; // What owners decode of each rank, themselves included.
+  std::vector<float> mean(gradients.front().size()), values(gradients.size());
   for (int64_t owner = 0; owner < world; ++owner) {
     OracleShard shard = oracleShard(length, block, owner, world);
-    PerRank<float> seen = gradients; // What the owner decodes of each rank, itself included.
     for (auto &of : seen)
       throughMinMax(of, shard.begin, shard.end, bits, block);
-    std::vector<float> mean(gradients.front().size());
-    for (int64_t i = shard.begin; i < shard.end; ++i) {
-      std::vector<float> values;
-      for (const auto &of : seen)
-        values.push_back(of[static_cast<size_t>(i)]);
-      mean[static_cast<size_t>(i)] = meanOf(values);
+    for (auto i = static_cast<size_t>(shard.begin); i < static_cast<size_t>(shard.end); ++i) {
+      for (size_t rank = 0; rank < seen.size(); ++rank)
+        values[rank] = seen[rank][i];
+      mean[i] = meanOf(values);
     }
     throughMinMax(mean, shard.begin, shard.end, bits, block);
-    for (auto &of : result.values)
-      std::copy(mean.begin() + shard.begin, mean.begin() + shard.end, of.begin() + shard.begin);
   }
+  for (auto &of : result.values)
+    of = mean;
   return result;
 }
 
