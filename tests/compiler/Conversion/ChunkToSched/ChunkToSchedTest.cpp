@@ -1,78 +1,13 @@
 // Chunk programs: interpreted, they give the oracle's bytes; lowered, the same bytes in any order
 // of the queues, on transports that copy and those that do not; and the checker proves the lowered
 // program.
-#include "../../CompilerTestSupport.h"
+#include "LoweringTestSupport.h"
 #include "Oracle.h"
-
-#include "bagua/compiler/Checker.h"
-#include "bagua/compiler/ChunkPasses.h"
-#include "bagua/compiler/EmitSchedule.h"
-#include "bagua/dialect/Chunk/ChunkOps.h"
-
-#include "mlir/Pass/PassManager.h"
-
-#include <gmock/gmock.h>
 
 namespace bagua::test {
 namespace {
 
-using compiler::Bytes;
-using compiler::Inputs;
-using compiler::InterpreterOptions;
-using testing::HasSubstr;
-
-class ChunkIr : public Ir {
-public:
-  ChunkIr() { context().loadDialect<ir::chunk::ChunkDialect>(); }
-
-  std::string text(const std::string &name) {
-    for (const char *folder : {"/tests/dialect/Chunk/", "/tests/compiler/Conversion/ChunkToSched/"})
-      if (std::string path = BAGUA_SOURCE_DIR + (folder + name) + ".mlir"; std::ifstream(path))
-        return readFile(path);
-    ADD_FAILURE() << "no " << name;
-    return "";
-  }
-
-  /// Null after an error.
-  mlir::OwningOpRef<mlir::ModuleOp> lower(mlir::ModuleOp module) {
-    mlir::OwningOpRef<mlir::ModuleOp> result(module.clone());
-    mlir::PassManager manager(&context());
-    manager.addPass(compiler::createChunkToSched());
-    if (failed(manager.run(*result)))
-      return nullptr;
-    return result;
-  }
-};
-
 constexpr int64_t kWorlds[] = {1, 2, 3, 4, 5, 8};
-
-template <typename T> Inputs inputsOf(int64_t world, int64_t length) {
-  Inputs inputs;
-  inputs.world = world;
-  inputs.length = length;
-  inputs.dtype = sizeof(T) == 4 ? kernels::DType::F32 : kernels::DType::F64;
-  fillInputs(inputs, 11, compiler::Fill::Edge);
-  return inputs;
-}
-
-/// Lowered programs give the bytes of the interpreted one.
-template <typename T>
-void checkLowered(ChunkIr &ir, mlir::ModuleOp lowered, const Inputs &inputs,
-                  const compiler::Outputs &expected) {
-  for (uint64_t seed : {0, 1, 2, 3})
-    for (bool copy : {false, true}) {
-      InterpreterOptions options;
-      options.seed = seed;
-      options.copyMessages = copy;
-      SCOPED_TRACE(testing::Message() << "lowered, seed " << seed << (copy ? ", copy" : ", view"));
-      auto outputs = interpretSched(lowered, inputs, options);
-      ASSERT_TRUE(succeeded(outputs)) << ir.diagnostics();
-      EXPECT_EQ(firstDifference<T>(outputs->gradients, expected.gradients), "");
-      EXPECT_EQ(firstDifference<T>(outputs->weights, expected.weights), "");
-      EXPECT_EQ(outputs->wireBytes, expected.wireBytes);
-      EXPECT_EQ(outputs->formulaWireBytes, expected.formulaWireBytes);
-    }
-}
 
 template <typename T, typename F>
 void checkAgainstOracle(const std::string &name, bool weights, F &&oracle) {
@@ -150,24 +85,14 @@ template <typename T> void checkSums(const std::string &name) {
 TEST(ChunkToSchedTest, RingSums) { checkSums<float>("ring"); }
 TEST(ChunkToSchedTest, SegmentedSums) { checkSums<double>("segmented"); }
 
-/// B101, B102, B103, B110, B120 for every lowered program. `costed`: its cost is a formula, not 0.
-void checkProven(const std::string &name, bool costed = true) {
+/// `withCost`: its cost is a formula, not 0.
+void checkProven(const std::string &name, bool withCost = true) {
   ChunkIr ir;
   auto module = ir.parse(ir.text(name));
   ASSERT_TRUE(module) << ir.diagnostics();
   auto lowered = ir.lower(*module);
   ASSERT_TRUE(lowered) << ir.diagnostics();
-  auto bytes = compiler::emitSchedule(*lowered);
-  ASSERT_TRUE(succeeded(bytes)) << ir.diagnostics();
-  auto schedule = rt::Schedule::fromBytes(*bytes);
-  ASSERT_TRUE(schedule.ok()) << schedule.status();
-  auto report = compiler::check(**schedule);
-  ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_GT(report->cases, 0u);
-  EXPECT_EQ(report->casesWithoutRaces, 0u);
-  for (const compiler::Finding &finding : report->findings)
-    if (costed || finding.code != "B103")
-      ADD_FAILURE() << finding.text();
+  checkProven(ir, *lowered, {}, withCost);
 }
 
 TEST(ChunkToSchedTest, GradientAllreduceIsProven) { checkProven("gradient-allreduce"); }
@@ -175,7 +100,7 @@ TEST(ChunkToSchedTest, BytegradIsProven) { checkProven("bytegrad"); }
 TEST(ChunkToSchedTest, DecentralizedIsProven) { checkProven("decentralized"); }
 
 TEST(ChunkToSchedTest, RingIsProven) { checkProven("ring"); }
-TEST(ChunkToSchedTest, SegmentedIsProven) { checkProven("segmented", /*costed=*/false); }
+TEST(ChunkToSchedTest, SegmentedIsProven) { checkProven("segmented", /*withCost=*/false); }
 
 TEST(ChunkToSchedTest, SameBytesTwice) {
   for (const char *name : {"gradient-allreduce", "bytegrad", "decentralized"}) {

@@ -1,0 +1,350 @@
+// Random chunk programs: what the interpreter accepts is either refused by the lowering with a
+// reason, or lowered to a program with the same bytes that the checker proves free of races and
+// deadlocks.
+#include "LoweringTestSupport.h"
+
+#include <random>
+
+namespace bagua::test {
+namespace {
+
+/// Writes a program out of phases that move, reduce, copy and wait, in loops and under conditions.
+class Generator {
+public:
+  explicit Generator(uint64_t seed) : random_(seed) {}
+
+  std::string program() {
+    for (const char *prefix : {"r"})
+      shard(prefix, "%r", 4);
+    std::string own = std::move(body_);
+    body_.clear();
+    int phases = 2 + pick(4);
+    for (int i = 0; i < phases; ++i)
+      wrapped(4);
+    return R"(chunk.schedule @random grain 1 accepts [f32] {
+  chunk.program @p on gradient {
+    %zero = arith.constant 0 : index
+    %one = arith.constant 1 : index
+    %two = arith.constant 2 : index
+    %n = chunk.world
+    %len = chunk.length
+    %eb = chunk.element_bytes
+    %bytes = arith.muli %len, %eb : index
+    %last = arith.subi %n, %one : index
+    %many = arith.cmpi ugt, %n, %one : index
+    %more = arith.cmpi ugt, %n, %two : index
+    %b0 = chunk.job gradient
+    %b1 = chunk.scratch %bytes
+    %b2 = chunk.scratch %bytes
+)" + declarations_ +
+           "    chunk.forall %r {\n" + own + body_ +
+           "    }\n    chunk.cost rounds %zero wire_bytes %zero\n  }\n}\n";
+  }
+
+private:
+  int pick(int count) { return static_cast<int>(random_() % static_cast<uint64_t>(count)); }
+  std::string name(const char *what) { return std::string("%") + what + std::to_string(count_++); }
+  void line(int indent, const std::string &text) {
+    body_ += std::string(static_cast<size_t>(indent), ' ') + "  " + text + "\n";
+  }
+  std::string buffer() { return "%b" + std::to_string(pick(3)); }
+
+  std::string otherThan(const std::string &buffer) {
+    std::string other = buffer;
+    while (other == buffer)
+      other = this->buffer();
+    return other;
+  }
+
+  /// %<p>_offset, %<p>_bytes, %<p>_count of shard `index`.
+  void shard(const std::string &p, const std::string &index, int indent) {
+    auto op = [&](const std::string &result, const std::string &kind, const std::string &a,
+                  const std::string &b) {
+      line(indent, "%" + p + "_" + result + " = arith." + kind + " " + a + ", " + b + " : index");
+    };
+    op("l", "muli", index, "%len");
+    op("b", "floordivsi", "%" + p + "_l", "%n");
+    op("x", "addi", index, "%one");
+    op("xl", "muli", "%" + p + "_x", "%len");
+    op("e", "floordivsi", "%" + p + "_xl", "%n");
+    op("count", "subi", "%" + p + "_e", "%" + p + "_b");
+    op("offset", "muli", "%" + p + "_b", "%eb");
+    op("bytes", "muli", "%" + p + "_count", "%eb");
+  }
+  std::string part(const std::string &buffer, const std::string &p, const std::string &index,
+                   int indent) {
+    std::string range = name("x");
+    // Without a number now and then: the lowering must then wait for everything.
+    line(indent, range + " = chunk.range " + buffer + "[%" + p + "_offset, %" + p + "_bytes]" +
+                     (pick(4) ? " part(" + index + ")" : ""));
+    return range;
+  }
+  std::string whole(const std::string &buffer, int indent) {
+    std::string range = name("w");
+    line(indent, range + " = chunk.range " + buffer + "[%zero, %bytes]");
+    return range;
+  }
+  std::string pool() {
+    std::string slots = name("in");
+    declarations_ += "    " + slots + " = chunk.slots %n, %bytes\n";
+    return slots;
+  }
+  void launch(int indent, const std::string &kernel, const std::string &count,
+              std::initializer_list<std::string> inputs, const std::string &output,
+              const std::string &type = "!chunk.range") {
+    std::string names, types;
+    for (const std::string &input : inputs) {
+      names += (names.empty() ? "" : ", ") + input;
+      types += (types.empty() ? "" : ", ") + type;
+    }
+    line(indent, "chunk.launch \"" + kernel + "\" count " + count + " ins(" + names + " : " +
+                     types + ") outs(" + output + " : !chunk.range)");
+  }
+  /// (r + sign * variable) mod n.
+  std::string rotated(const std::string &variable, bool minus, int indent) {
+    std::string sum = name("t"), index = name("t");
+    if (minus) {
+      std::string up = name("t");
+      line(indent, up + " = arith.addi %r, %n : index");
+      line(indent, sum + " = arith.subi " + up + ", " + variable + " : index");
+    } else {
+      line(indent, sum + " = arith.addi %r, " + variable + " : index");
+    }
+    line(indent, index + " = arith.remsi " + sum + ", %n : index");
+    return index;
+  }
+
+  void wrapped(int indent) {
+    int kind = depth_ < 2 ? pick(6) : 5;
+    ++depth_;
+    if (kind == 0) {
+      line(indent, "chunk.for " + name("i") + " = %zero to %two {");
+      wrapped(indent + 2);
+      if (pick(2))
+        wrapped(indent + 2);
+      line(indent, "}");
+    } else if (kind == 1) {
+      line(indent, pick(2) ? "chunk.if %more {" : "chunk.if %many {");
+      wrapped(indent + 2);
+      if (pick(2)) {
+        line(indent, "} else {");
+        wrapped(indent + 2);
+      }
+      line(indent, "}");
+    } else {
+      phase(indent);
+    }
+    --depth_;
+  }
+
+  void phase(int indent) {
+    switch (pick(7)) {
+    case 0:
+    case 1:
+      return scatter(indent);
+    case 2:
+      return gather(indent);
+    case 3:
+      return ring(indent);
+    case 4:
+      return neighbour(indent);
+    case 5:
+      return local(indent);
+    default:
+      if (pick(3) == 0)
+        line(indent, "chunk.wait before_update");
+      return local(indent);
+    }
+  }
+
+  /// Shards to their owners, who sum them.
+  void scatter(int indent) {
+    std::string from = buffer(), to = buffer(), in = pool(), k = name("k"), p = name("p"),
+                t = "t" + std::to_string(count_++);
+    line(indent, "chunk.for " + k + " = %one to %n {");
+    std::string index = rotated(k, false, indent + 2);
+    shard(t, index, indent + 2);
+    std::string x = part(from, t, index, indent + 2);
+    bool bySender =
+        pick(4); // Else: meaningful for odd worlds only; a few programs mean nothing then.
+    std::string slot = bySender ? "%r" : rotated(k, true, indent + 2);
+    line(indent + 2, "chunk.move " + x + " to rotate(" + k + ") into " + in + "[" + slot + "]");
+    line(indent, "}");
+    if (pick(3) == 0)
+      local(indent);
+    std::string own = part(from, "r", "%r", indent), target = part(to, "r", "%r", indent);
+    if (bySender) {
+      std::string list = name("l"), other = name("c"), same = name("c"), v = name("v");
+      line(indent, list + " = chunk.gather " + p + " = %zero to %n {");
+      line(indent + 2, same + " = arith.cmpi eq, " + p + ", %r : index");
+      line(indent + 2, other + " = arith.cmpi ne, " + p + ", %r : index");
+      line(indent + 2, v + " = chunk.view " + in + "[" + p + "][%zero, %r_bytes]");
+      line(indent + 2, "chunk.yield " + own + " when " + same + ", " + v + " when " + other);
+      line(indent, "}");
+      launch(indent, "reduce_sum", "%r_count", {list}, target, "!chunk.ranges");
+    } else { // Slots by (sender - k): some order, each message once.
+      std::string k2 = name("k"), v = name("v"), back = name("t"), up = name("t"), at = name("t"),
+                  twice = name("t");
+      line(indent, "chunk.for " + k2 + " = %one to %n {");
+      line(indent + 2, twice + " = arith.addi " + k2 + ", " + k2 + " : index");
+      line(indent + 2, back + " = arith.remsi " + twice + ", %n : index");
+      line(indent + 2, up + " = arith.addi %r, %n : index");
+      line(indent + 2, at + " = arith.subi " + up + ", " + back + " : index");
+      std::string slot2 = name("t");
+      line(indent + 2, slot2 + " = arith.remsi " + at + ", %n : index");
+      line(indent + 2, v + " = chunk.view " + in + "[" + slot2 + "][%zero, %r_bytes]");
+      launch(indent + 2, "reduce_sum", "%r_count", {v, target}, target);
+      line(indent, "}");
+    }
+  }
+
+  /// Own shards to all, who copy them.
+  void gather(int indent) {
+    std::string from = buffer(), to = buffer(), in = pool(), k = name("k"), p = name("p"),
+                other = name("c"), q = "q" + std::to_string(count_++), v = name("v");
+    std::string own = part(from, "r", "%r", indent);
+    line(indent, "chunk.for " + k + " = %one to %n {");
+    line(indent + 2, "chunk.move " + own + " to rotate(" + k + ") into " + in + "[%r]");
+    line(indent, "}");
+    if (pick(3) == 0)
+      local(indent);
+    line(indent, "chunk.for " + p + " = %zero to %n {");
+    line(indent + 2, other + " = arith.cmpi ne, " + p + ", %r : index");
+    line(indent + 2, "chunk.if " + other + " {");
+    shard(q, p, indent + 4);
+    std::string y = part(to, q, p, indent + 4);
+    line(indent + 4, v + " = chunk.view " + in + "[" + p + "][%zero, %" + q + "_bytes]");
+    launch(indent + 4, pick(2) ? "copy" : "reduce_sum", "%" + q + "_count", {v}, y);
+    line(indent + 2, "}");
+    line(indent, "}");
+  }
+
+  /// n - 1 steps around the ring, a shard each.
+  void ring(int indent) {
+    std::string b = buffer(), in = pool(), s = name("s"), slot = name("t"), next = name("t"),
+                t = "t" + std::to_string(count_++), u = "u" + std::to_string(count_++),
+                v = name("v");
+    line(indent, "chunk.for " + s + " = %zero to %last {");
+    line(indent + 2, slot + " = arith.remsi " + s + ", " + (pick(2) ? "%n" : "%one") + " : index");
+    std::string index = rotated(s, true, indent + 2);
+    shard(t, index, indent + 2);
+    line(indent + 2, next + " = arith.addi " + s + ", %one : index");
+    std::string before = rotated(next, true, indent + 2);
+    shard(u, before, indent + 2);
+    std::string x = part(b, t, index, indent + 2), y = part(b, u, before, indent + 2);
+    line(indent + 2, "chunk.move " + x + " to rotate(%one) into " + in + "[" + slot + "]");
+    line(indent + 2, v + " = chunk.view " + in + "[" + slot + "][%zero, %" + u + "_bytes]");
+    launch(indent + 2, "reduce_sum", "%" + u + "_count", {v, y}, y);
+    line(indent, "}");
+  }
+
+  /// The whole buffer to one or two neighbours.
+  void neighbour(int indent) {
+    std::string from = buffer(), to = buffer(), in = pool(), v = name("v"), v2 = name("v");
+    std::string x = whole(from, indent), y = whole(to, indent);
+    line(indent, "chunk.if %many {");
+    line(indent + 2, "chunk.move " + x + " to rotate(%one) into " + in + "[%zero]");
+    line(indent + 2, v + " = chunk.view " + in + "[%zero][%zero, %bytes]");
+    line(indent + 2, "chunk.if %more {");
+    line(indent + 4, "chunk.move " + x + " to rotate(%last) into " + in + "[%one]");
+    line(indent + 4, v2 + " = chunk.view " + in + "[%one][%zero, %bytes]");
+    launch(indent + 4, "reduce_sum", "%len", {v, v2}, y);
+    line(indent + 2, "} else {");
+    launch(indent + 4, "copy", "%len", {v}, y);
+    line(indent + 2, "}");
+    line(indent, "}");
+  }
+
+  void local(int indent) {
+    std::string from = buffer(), to = buffer(), p = name("p"), q = "q" + std::to_string(count_++),
+                first = name("c");
+    switch (pick(3)) {
+    case 0: {
+      std::string x = whole(from, indent), y = whole(otherThan(from), indent);
+      return launch(indent, "copy", "%len", {x}, y);
+    }
+    case 1: {
+      line(indent, "chunk.for " + p + " = %zero to %n {");
+      shard(q, p, indent + 2);
+      std::string x = part(from, q, p, indent + 2), y = part(to, q, p, indent + 2);
+      launch(indent + 2, "reduce_sum", "%" + q + "_count", {x, y}, y);
+      line(indent, "}");
+      return;
+    }
+    default:
+      line(indent, first + " = arith.cmpi eq, %r, %zero : index");
+      line(indent, "chunk.if " + first + " {");
+      std::string x = part(from, "r", "%r", indent + 2), y = part(to, "r", "%r", indent + 2);
+      launch(indent + 2, "reduce_sum", "%r_count", {x, y}, y);
+      line(indent, "}");
+    }
+  }
+
+  std::mt19937_64 random_;
+  std::string declarations_, body_;
+  int count_ = 0, depth_ = 0;
+};
+
+TEST(RandomProgramsTest, LoweredKeepMeaningAndAreProven) {
+  uint64_t first = 1, programs = 150;
+  if (const char *seed = std::getenv("BAGUA_TEST_SEED")) {
+    first = std::strtoull(seed, nullptr, 10);
+    programs = 1;
+  }
+  if (const char *count = std::getenv("BAGUA_TEST_PROGRAMS")) // More than a test run has time for.
+    programs = std::strtoull(count, nullptr, 10);
+  int lowered = 0, refused = 0, meaningless = 0;
+  for (uint64_t seed = first; seed < first + programs; ++seed) {
+    SCOPED_TRACE(testing::Message() << "repeat with BAGUA_TEST_SEED=" << seed);
+    std::string text = Generator(seed).program();
+    ChunkIr ir;
+    auto module = ir.parse(text);
+    ASSERT_TRUE(module) << ir.diagnostics() << text;
+    std::vector<std::pair<Inputs, compiler::Outputs>> runs;
+    bool accepted = true;
+    for (int64_t world : {1, 2, 3, 4})
+      for (int64_t length : {1, 4, 23}) {
+        Inputs inputs = inputsOf<float>(world, length);
+        fillInputs(inputs, seed, compiler::Fill::Normal);
+        if (!accepted)
+          continue;
+        auto outputs = interpretChunk(*module, inputs);
+        accepted = succeeded(outputs);
+        if (accepted)
+          runs.emplace_back(inputs, *outputs);
+      }
+    if (!accepted) {
+      ++meaningless;
+      continue;
+    }
+    std::string before = ir.diagnostics();
+    auto low = ir.lower(*module);
+    if (!low) { // Only for want of proof that nobody reads what is overwritten.
+      EXPECT_THAT(ir.diagnostics(), testing::HasSubstr("expects that nobody reads any more"));
+      ++refused;
+      continue;
+    }
+    ++lowered;
+    for (auto &[inputs, expected] : runs) {
+      SCOPED_TRACE(testing::Message() << "world " << inputs.world << ", length " << inputs.length);
+      checkLowered<float>(ir, *low, inputs, expected, /*withCost=*/false);
+    }
+    compiler::CheckOptions options;
+    options.worldMax = 4;
+    options.lengths = {1, 4, 23};
+    checkProven(ir, *low, options, /*withCost=*/false);
+    if (testing::Test::HasFailure()) {
+      ADD_FAILURE() << text;
+      return;
+    }
+  }
+  std::cout << lowered << " lowered, " << refused << " refused, " << meaningless
+            << " without meaning\n";
+  if (programs > 1) { // Else the generator has become useless.
+    EXPECT_GT(lowered, 40) << refused << " refused, " << meaningless << " without meaning";
+    EXPECT_GT(meaningless + refused, 5);
+  }
+}
+
+} // namespace
+} // namespace bagua::test
