@@ -219,11 +219,15 @@ Status UcxTransport::makeWorker(Group &group) {
   std::unique_ptr<ucp_config_t, decltype(&ucp_config_release)> guard(config,
                                                                      ucx->ucp_config_release);
   NetworkDevices devices = networkDevices(group.peer(rank_).address);
+  auto where = [&](const char *what) {
+    return absl::StrCat(what, " for the advertised address ", group.peer(rank_).address,
+                        " on device \"", devices.names, "\"");
+  };
   struct Setting {
     const char *name;
     std::string value;
   };
-  std::vector<Setting> settings = {{"TLS", devices.hasRdma ? "self,tcp,rc,ud,dc" : "self,tcp"}};
+  std::vector<Setting> settings = {{"TLS", devices.hasRdma ? "tcp,rc,ud,dc" : "tcp"}};
   if (!devices.names.empty() && std::getenv("UCX_NET_DEVICES") == nullptr)
     settings.push_back({"NET_DEVICES", devices.names});
   for (const Setting &setting : settings)
@@ -240,15 +244,14 @@ Status UcxTransport::makeWorker(Group &group) {
   if (ucs_status_t status =
           ucx->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &parameters, config, &context_);
       status != UCS_OK)
-    return ucxStatus(status, absl::StrCat("cannot start UCX on device \"", devices.names, "\""));
+    return ucxStatus(status, where("cannot start UCX"));
 
   ucp_worker_params_t workerParameters{};
   workerParameters.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   workerParameters.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   if (ucs_status_t status = ucx->ucp_worker_create(context_, &workerParameters, &worker_);
       status != UCS_OK)
-    return ucxStatus(status,
-                     absl::StrCat("cannot start a UCX worker on device \"", devices.names, "\""));
+    return ucxStatus(status, where("cannot start a UCX worker"));
 
   ucp_am_handler_param_t handler{};
   handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |

@@ -335,9 +335,10 @@ StatusOr<Neighbour> WindowTransport::mapNeighbour(const WindowExchange::Peer &pe
 }
 
 WindowTransport::~WindowTransport() {
-  LocalNeighbours::instance().remove(token_);
   if (pid_ != getpid())
-    return; // A forked child must not close what its parent uses.
+    return; // A forked child must not close what its parent uses, and the lock may be held for
+            // ever.
+  LocalNeighbours::instance().remove(token_);
   for (auto &channel : channels_)
     closeChannel(*channel);
 }
