@@ -3,8 +3,9 @@
 
 #include "bagua/Status.h"
 
+#include <compare>
 #include <cstdint>
-#include <memory>
+#include <map>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -18,6 +19,7 @@ struct SpanName {
   std::string bucket; ///< May be empty, as the next two.
   std::string program;
   std::string location; ///< "bytegrad.mlir:12:5".
+  auto operator<=>(const SpanName &) const = default;
 };
 
 /// Spans of one rank. record() is for one thread at a time, as is write(); name() is thread-safe.
@@ -38,7 +40,7 @@ public:
   /// capacity 0: records nothing.
   explicit Trace(size_t capacity);
 
-  /// Number of `name`, for Span::name. Called at bind: allocates.
+  /// Number of `name`, for Span::name; equal names have one. Called at bind: allocates.
   uint32_t name(SpanName name);
 
   void record(const Span &span) {
@@ -60,8 +62,9 @@ private:
   std::vector<Span> spans_;
   size_t next_ = 0;
   uint64_t recorded_ = 0;
-  mutable std::mutex mutex_; ///< Guards names_.
+  mutable std::mutex mutex_; ///< Guards names_ and numbers_.
   std::vector<SpanName> names_;
+  std::map<SpanName, uint32_t> numbers_;
 };
 
 /// `pattern` with every "%r" replaced by the rank.

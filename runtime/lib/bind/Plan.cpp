@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <unistd.h>
 
 namespace bagua::rt {
@@ -168,6 +169,15 @@ private:
     return absl::OkStatus();
   }
 
+  /// Loops repeat a few names many times.
+  uint32_t spanName(const std::string &name, uint32_t location) {
+    auto [known, isNew] = spanNames_.try_emplace({name, location});
+    if (isNew)
+      known->second = trace_.name(
+          {name, bucket_.name, plan_.program->name, plan_.schedule->location(location)});
+    return known->second;
+  }
+
   Status addTransfer(const FlatStep &flat, Step &step) {
     bool isSend = flat.kind == FlatStep::Kind::Send;
     step.kind = isSend ? Kind::Send : Kind::Recv;
@@ -180,8 +190,7 @@ private:
     transfer.bytes = flat.range.bytes;
     transfer.signal = flat.signal;
     transfer.location = flat.location;
-    transfer.spanName = trace_.name({isSend ? "send" : "recv", bucket_.name, plan_.program->name,
-                                     plan_.schedule->location(flat.location)});
+    transfer.spanName = spanName(isSend ? "send" : "recv", flat.location);
     if (flat.peer.isConstant) {
       transfer.peer = static_cast<int32_t>(flat.peer.intValue);
     } else {
@@ -307,8 +316,7 @@ private:
       plan_.scalars.push_back(scalar.isConstant ? scalar.floatValue : 0.0);
     }
     launch.pieceElements = pieceElements(launch);
-    launch.spanName = trace_.name(
-        {named.name, bucket_.name, plan_.program->name, plan_.schedule->location(flat.location)});
+    launch.spanName = spanName(named.name, flat.location);
     plan_.launches.push_back(launch);
     return absl::OkStatus();
   }
@@ -358,6 +366,7 @@ private:
   const Options &options_;
   FlatProgram flat_;
   std::vector<StepValue> guardValues_, otherValues_;
+  std::map<std::pair<std::string, uint32_t>, uint32_t> spanNames_;
 };
 
 StatusOr<Plan> Plan::resolve(const Schedule &schedule, const fb::ProgramT &program,

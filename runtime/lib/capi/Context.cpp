@@ -40,8 +40,11 @@ StatusOr<bagua_context *> makeContext(std::unique_ptr<Group> group,
   state->group = std::move(group);
   state->doorbell = std::move(doorbell);
   state->transport = std::move(transport);
-  BAGUA_ASSIGN(state->engine,
-               Engine::create(*state->group, *state->transport, state->doorbell, options));
+  StatusOr<std::unique_ptr<Engine>> engine =
+      Engine::create(*state->group, *state->transport, state->doorbell, options);
+  if (!engine.ok())
+    return state->group->condemn(engine.status()); // The others know of us: tell them why.
+  state->engine = *std::move(engine);
   if (const char *pattern = std::getenv("BAGUA_TRACE_FILE"))
     state->traceFile = pattern;
   state->forkGeneration = forkGeneration();

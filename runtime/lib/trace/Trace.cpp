@@ -34,8 +34,10 @@ Trace::Trace(size_t capacity) : spans_(capacity) {}
 
 uint32_t Trace::name(SpanName name) {
   std::lock_guard lock(mutex_);
-  names_.push_back(std::move(name));
-  return static_cast<uint32_t>(names_.size() - 1);
+  auto [known, isNew] = numbers_.emplace(std::move(name), static_cast<uint32_t>(names_.size()));
+  if (isNew)
+    names_.push_back(known->first);
+  return known->second;
 }
 
 std::string Trace::json(int rank, std::string_view host) const {
