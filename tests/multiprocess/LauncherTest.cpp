@@ -1,6 +1,7 @@
 // bagua-run: exit codes, signals, output, and that nothing stays behind whoever is killed.
 #include "RankGroup.h"
 #include "bagua/Group.h"
+#include "bagua/compiler/InputGenerator.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,6 +12,7 @@
 #include <fstream>
 #include <iostream>
 #include <poll.h>
+#include <span>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -30,11 +32,12 @@ using Clock = std::chrono::steady_clock;
 /// that stay behind are found.
 class Job {
 public:
-  explicit Job(std::vector<std::string> arguments, const std::string &program = "") {
+  explicit Job(std::vector<std::string> arguments, const std::string &program = "",
+               const std::string &tool = BAGUA_RUN_PATH) {
     static int runs = 0;
     mark_ = "BAGUA_TEST_MARK=" + std::to_string(::getpid()) + "." + std::to_string(++runs);
     log_ = ::memfd_create("log", MFD_CLOEXEC);
-    arguments.insert(arguments.begin(), BAGUA_RUN_PATH);
+    arguments.insert(arguments.begin(), tool);
     std::vector<char *> words;
     for (std::string &argument : arguments)
       words.push_back(argument.data());
@@ -323,6 +326,48 @@ TEST(LauncherTest, LargeOutputKeepsItsLines) {
       xs += static_cast<size_t>(std::count(line.begin(), line.end(), 'x'));
   }
   EXPECT_EQ(xs, 400'000u);
+}
+
+TEST(LauncherTest, RunsAScheduleWithTheInterpretersInputs) {
+  constexpr int kWorld = 4, kLength = 5003;
+  Job run({"-n", std::to_string(kWorld), BAGUA_GOLDEN_PATH "/gradient_allreduce.bsched", "--length",
+           std::to_string(kLength), "--fill", "exact"});
+  ASSERT_EQ(run.wait(60s), 0) << run.log();
+  std::vector<float> mean(kLength, 0.0f);
+  for (uint64_t rank = 0; rank < kWorld; ++rank)
+    for (uint64_t i = 0; i < kLength; ++i)
+      mean[i] +=
+          static_cast<float>(compiler::generatedElement(1, 2 * rank, i, compiler::Fill::Exact));
+  for (float &value : mean)
+    value /= kWorld; // Exact: a power of two.
+  char hash[17];
+  std::snprintf(hash, sizeof(hash), "%016llx",
+                static_cast<unsigned long long>(compiler::fnv1a(std::as_bytes(std::span(mean)))));
+  EXPECT_THAT(run.log(), HasSubstr("processes, world 4, length 5003, f32, step 0\n"));
+  for (int rank = 0; rank < kWorld; ++rank)
+    EXPECT_THAT(run.log(), HasSubstr("\n" + std::to_string(rank) + "     " + hash + "  "));
+}
+
+TEST(LauncherTest, negative_schedules) {
+  Job missing({"-n", "2", "/no/such.bsched"});
+  EXPECT_NE(missing.wait(), 0);
+  EXPECT_THAT(missing.log(), HasSubstr("/no/such.bsched"));
+  Job length({"-n", "2", BAGUA_GOLDEN_PATH "/bytegrad.bsched", "--length", "-1"});
+  EXPECT_NE(length.wait(), 0);
+  EXPECT_THAT(length.log(), HasSubstr("--length"));
+}
+
+TEST(InfoTest, ShowsEveryVariableWithItsValue) {
+  ::setenv("BAGUA_STEP_TIMEOUT_MS", "4321", 1);
+  Job info({}, "", BAGUA_INFO_PATH);
+  Job environment({"--env"}, "", BAGUA_INFO_PATH);
+  ::unsetenv("BAGUA_STEP_TIMEOUT_MS");
+  EXPECT_EQ(info.wait(), 0);
+  EXPECT_THAT(info.log(), AllOf(HasSubstr("bagua  "), HasSubstr("oneTBB"), HasSubstr("UCX"),
+                                HasSubstr("cores"), HasSubstr("lo  ")));
+  EXPECT_EQ(environment.wait(), 0);
+  EXPECT_THAT(environment.log(), AllOf(HasSubstr("BAGUA_STEP_TIMEOUT_MS      300000      4321"),
+                                       HasSubstr("0 of 1, from no launcher")));
 }
 
 TEST(LauncherTest, negative_commands) {

@@ -1,5 +1,6 @@
 // bagua-run: launches ranks on this host, runs a schedule, or interprets one.
 #include "Launcher.h"
+#include "RunSchedule.h"
 
 #include <CLI/CLI.hpp>
 
@@ -30,9 +31,13 @@ int interpret(const std::string &level, std::vector<std::string> arguments) {
 } // namespace
 
 int main(int argc, char **argv) {
-  CLI::App app("Launches ranks on this host (bagua-run -n 4 -- python3 train.py), or interprets an "
-               "algorithm with virtual ranks (bagua-run --interpret=bagua my.mlir ...).",
-               "bagua-run");
+  if (argc > 1 && std::strcmp(argv[1], bagua::run::kScheduleRankFlag) == 0)
+    return bagua::run::runScheduleRank({argv + 2, argv + argc});
+  CLI::App app(
+      "Launches ranks on this host (bagua-run -n 4 -- python3 train.py), runs a schedule on "
+      "local processes (bagua-run -n 4 my.bsched --length 1000), or interprets an algorithm "
+      "with virtual ranks (bagua-run --interpret=bagua my.mlir ...).",
+      "bagua-run");
   bagua::run::LaunchOptions options;
   std::string level;
   int64_t graceMs = options.grace.count(), terminationMs = options.termination.count();
@@ -69,6 +74,14 @@ int main(int argc, char **argv) {
   if (rest.empty()) {
     std::fprintf(stderr, "bagua-run: expects a command: bagua-run -n 4 -- python3 train.py\n");
     return 2;
+  }
+  if (rest.front().ends_with(".bsched")) {
+    int code = 0;
+    if (bagua::run::checkScheduleArguments(rest, code))
+      return code;
+    std::error_code error;
+    std::string self = std::filesystem::read_symlink("/proc/self/exe", error);
+    rest.insert(rest.begin(), {self, bagua::run::kScheduleRankFlag});
   }
   options.command = std::move(rest);
   return bagua::run::launch(options);

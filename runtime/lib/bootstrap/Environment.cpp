@@ -284,9 +284,16 @@ constexpr EnvironmentVariable kVariables[] = {
     {"BAGUA_BOOTSTRAP_TIMEOUT_MS", "300000", "longest wait for all ranks to join, in milliseconds"},
     {"BAGUA_STEP_TIMEOUT_MS", "300000", "longest wait for one peer, in milliseconds"},
     {"BAGUA_LOG", "warn", "log level, or levels by part: transport:debug,bootstrap:info"},
-    {"BAGUA_TRACE_FILE", "unset", "where each rank writes its Chrome trace at shutdown"},
     {"BAGUA_TRANSPORT", "auto", "transport between ranks: auto, window, ucx"},
-    {"BAGUA_KERNELS_TARGET", "best", "Highway target of the kernels, for tests"},
+    {"BAGUA_THREADS", "cores/ranks", "threads that run kernels, per rank"},
+    {"BAGUA_TRACE_FILE", "unset", "where each rank writes its Chrome trace at shutdown"},
+    {"BAGUA_TRACE_EVENTS", "65536", "events of the trace that each rank keeps"},
+    {"BAGUA_KERNELS_TARGET", "best", "instruction-set target of the kernels, for tests"},
+    {"BAGUA_LIBRARY", "installed", "Python: the runtime library to load"},
+    {"BAGUA_ALGORITHMS", "installed", "Python: folder of compiled algorithms that names stand for"},
+    {"BAGUA_OPT", "installed", "Python: the compiler that .mlir algorithms are given to"},
+    {"BAGUA_CACHE", "~/.cache", "Python: folder of schedules that were compiled from .mlir"},
+    {"BAGUA_BUCKET_BYTES", "10485760", "Python: size of a bucket"},
 };
 
 } // namespace

@@ -67,7 +67,7 @@ std::string hostName() {
 std::string hostKey() {
   std::string boot = readFile("/proc/sys/kernel/random/boot_id");
   std::erase_if(boot, [](char c) { return std::isspace(static_cast<unsigned char>(c)); });
-  return boot + "/" + std::to_string(inodeOf("/proc/self/ns/net"));
+  return boot + "/" + std::to_string(inodeOf("/proc/thread-self/ns/net"));
 }
 
 uint64_t pidNamespace() { return inodeOf("/proc/self/ns/pid"); }
