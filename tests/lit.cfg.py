@@ -9,7 +9,8 @@ config.test_format = lit.formats.ShTest(execute_external=False)
 config.suffixes = [".mlir"]
 config.excludes = ["Inputs"]
 config.test_source_root = os.path.dirname(__file__)
-config.test_exec_root = os.path.join(config.bagua_obj_root, "tests", "lit")
+run = "lit-roundtrip" if lit_config.params.get("roundtrip") else "lit-plain"  # Both may run at once.
+config.test_exec_root = os.path.join(config.bagua_obj_root, "tests", run)
 config.environment["PATH"] = os.pathsep.join(
     [config.bagua_tools_dir, config.llvm_tools_dir, config.environment["PATH"]])
 
