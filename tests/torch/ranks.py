@@ -19,6 +19,7 @@ class Outcome:
     code: int
     output: str
     reports: list  # By rank; None where the rank wrote none.
+    folder: str = ""  # Gone by now; stands in the command lines of the job's processes.
 
     def check(self):
         """The reports, after asserting that every rank succeeded."""
@@ -68,7 +69,7 @@ def run(scenario, world, launcher="bagua-run", env=None, deadline=DEADLINE_S, **
                     reports.append(json.load(file))
             else:
                 reports.append(None)
-        return Outcome(done.returncode, done.stdout, reports)
+        return Outcome(done.returncode, done.stdout, reports, folder)
 
 
 class Pool:

@@ -9,17 +9,17 @@ import pytest
 from ranks import run
 
 
-def own_processes():
-    """Scenario processes alive now."""
+def processes(outcome):
+    """The job's processes that are alive now."""
     listing = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    return [line for line in listing.splitlines() if "scenarios.py" in line and "pytest" not in line]
+    return [line for line in listing.splitlines() if outcome.folder in line]
 
 
-def assert_nothing_left():
+def assert_nothing_left(outcome):
     deadline = time.monotonic() + 5
-    while own_processes() and time.monotonic() < deadline:
+    while processes(outcome) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert own_processes() == []
+    assert processes(outcome) == []
 
 
 @pytest.mark.parametrize("algorithm", ["gradient_allreduce", "bytegrad", "decentralized"])
@@ -36,7 +36,7 @@ def test_b40_b60_killed_rank(algorithm, when):
         assert "rank 2" in report["message"], report
         seconds = [line for line in outcome.output.splitlines() if f"rank {rank} raised" in line]
         assert seconds and float(seconds[0].split(" raised ")[1].split()[0]) < 2, outcome.output
-    assert_nothing_left()
+    assert_nothing_left(outcome)
 
 
 def test_b42_frozen_rank():
@@ -53,7 +53,7 @@ def test_b42_frozen_rank():
     for rank in (0, 1, 3):
         assert outcome.reports[rank]["raised"] == "TimeoutError", outcome.output
         assert "rank 2" in outcome.reports[rank]["message"]
-    assert_nothing_left()
+    assert_nothing_left(outcome)
 
 
 def test_b46_user_code_past_the_timeout():
