@@ -1,0 +1,50 @@
+// One algorithm interpreted at each level: the same results and bytes.
+// RUN: bagua-interpret %algorithms/bytegrad.mlir --level=bagua --world 3 --length 5000 --fill edge --output %t.bagua > %t.bagua.txt
+// RUN: bagua-interpret %algorithms/bytegrad.mlir --level=chunk --world 3 --length 5000 --fill edge --output %t.chunk > %t.chunk.txt
+// RUN: bagua-interpret %algorithms/bytegrad.mlir --level=sched --world 3 --length 5000 --fill edge --output %t.sched > %t.sched.txt
+// RUN: cmp %t.bagua %t.chunk
+// RUN: cmp %t.bagua %t.sched
+// RUN: FileCheck %s --check-prefix=TABLE --input-file %t.bagua.txt -DLEVEL=bagua
+// RUN: FileCheck %s --check-prefix=TABLE --input-file %t.chunk.txt -DLEVEL=chunk
+// RUN: FileCheck %s --check-prefix=TABLE --input-file %t.sched.txt -DLEVEL=sched
+//      TABLE: level [[LEVEL]], world 3, length 5000, f32, step 0
+// TABLE-NEXT: rank gradient weight wire bytes
+// TABLE-NEXT: 0 [[HASH:[0-9a-f]+]] {{[0-9a-f]+}} 7080
+// TABLE-NEXT: 1 [[HASH]] {{[0-9a-f]+}} 7080
+// TABLE-NEXT: 2 [[HASH]] {{[0-9a-f]+}} 5936
+
+// In another order of the queues, and with copies.
+// RUN: bagua-interpret %algorithms/bytegrad.mlir --level=sched --world 3 --length 5000 --fill edge --order 7 --copy --output %t.order
+// RUN: cmp %t.bagua %t.order
+
+// What it wrote is what it reads: one more step equals one step from those inputs, whoever runs it.
+// RUN: bagua-interpret %algorithms/bytegrad.mlir --level=bagua --world 3 --length 5000 --input %t.bagua --output %t.again
+// RUN: bagua-interpret %algorithms/bytegrad.mlir --level=sched --world 3 --length 5000 --input %t.sched --output %t.again.sched
+// RUN: cmp %t.again %t.again.sched
+
+// A module of a lower level is interpreted as it is written.
+// RUN: bagua-opt %algorithms/decentralized.mlir --emit=sched -o %t.mlir
+// RUN: bagua-interpret %t.mlir --level=sched --world 2 --length 9 --dtype f64 --log | FileCheck %s --check-prefix=LOG
+// LOG: rank 0: sends 72 bytes to rank 1
+// LOG: passes the gate
+// LOG: level sched, world 2, length 9, f64, step 0
+
+// Errors say what was expected.
+// RUN: not bagua-interpret %t.mlir --level=chunk 2>&1 | FileCheck %s --check-prefix=LOWER
+// LOWER: expects a module of level chunk or above it
+// RUN: not bagua-interpret %algorithms/bytegrad.mlir --level=sched --dtype f64 2>&1 | FileCheck %s --check-prefix=DTYPE
+// DTYPE: error: {{.*}} element type that it accepts, got f64
+// RUN: not bagua-interpret %algorithms/bytegrad.mlir --level=sched --parameter k=1 2>&1 | FileCheck %s --check-prefix=PARAMETER
+// PARAMETER: has no parameter 'k'
+// RUN: not bagua-interpret %algorithms/bytegrad.mlir --parameter k 2>&1 | FileCheck %s --check-prefix=NUMBER
+// NUMBER: expects --parameter NAME=NUMBER, got k
+// RUN: not bagua-interpret %algorithms/bytegrad.mlir --world 3 --length 4000 --input %t.bagua 2>&1 | FileCheck %s --check-prefix=SIZE
+// SIZE: expects 96000 bytes (gradients, then weights, of 3 ranks), got more
+// RUN: not bagua-interpret %algorithms/bytegrad.mlir --world 1000 --length 4000000000 2>&1 | FileCheck %s --check-prefix=MEMORY
+// MEMORY: need more memory than interpreting is worth
+// RUN: not bagua-interpret %algorithms/bytegrad.mlir --level=schedule 2>&1 | FileCheck %s --check-prefix=LEVEL
+// LEVEL: --level: schedule not in {bagua,chunk,sched}
+// RUN: not bagua-interpret %t.none 2>&1 | FileCheck %s --check-prefix=NONE
+// NONE: No such file or directory
+// RUN: not bagua-interpret %s 2>&1 | FileCheck %s --check-prefix=EMPTY
+// EMPTY: expects an algorithm, a chunk.schedule or a sched.schedule
