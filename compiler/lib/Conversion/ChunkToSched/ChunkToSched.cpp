@@ -677,8 +677,8 @@ LogicalResult ProgramLowering::waitForIterations(const Conflict &conflict,
   Value consumerKey = conflict.access ? conflict.access->key : Value();
   bool keyed = conflict.producerKey && consumerKey;
   std::optional<Solution> solution;
+  Keys keys(messages_);
   if (keyed) {
-    Keys keys(messages_);
     solution = keys.solve(conflict, iterations);
     Relation relation = solution ? keys.relate(*solution) : keys.relate(conflict, iterations);
     if (relation == Relation::Never)
@@ -777,12 +777,13 @@ LogicalResult ProgramLowering::waitForIterations(const Conflict &conflict,
     auto lower = constantOf(loop.getLower());
     bool exact = !sum.modular || (isRankNumber(conflict.producerKey) && isRankNumber(consumerKey));
     bool isRankItself = sum.modular || (sum.isTerm() && isRankNumber(consumerKey));
-    if (lower == 1 && sum.modular && exact && sum.asDifference()) { // A remainder that is not 0.
+    if (lower == 1 && sum.modular && keys.isNeverZero(sum, conflict)) {
+      // A remainder of at least 1.
+    } else if (lower == 1 && sum.modular && exact && sum.asDifference()) {
       auto [a, b] = *sum.asDifference();
-      if (!differUnderConditions(a, b, conflict.consumer, *conflict.access))
-        require(compare(consumer, arith::CmpIPredicate::ne,
-                        a.value ? evaluate(a.value, consumer) : ownRank(),
-                        b.value ? evaluate(b.value, consumer) : ownRank()));
+      require(compare(consumer, arith::CmpIPredicate::ne,
+                      a.value ? evaluate(a.value, consumer) : ownRank(),
+                      b.value ? evaluate(b.value, consumer) : ownRank()));
     } else if (!(lower == 0 && isRankItself)) {
       require(
           compare(consumer, arith::CmpIPredicate::sge, iteration, evaluate(loop.getLower(), own)));

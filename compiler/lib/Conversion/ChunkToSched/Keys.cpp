@@ -66,15 +66,26 @@ bool isNonNegative(Value value) {
   if (isRank(value) || isWorld(value))
     return true;
   Operation *op = value.getDefiningOp();
-  return op && isa<arith::AddIOp, arith::MulIOp>(op) && isNonNegative(op->getOperand(0)) &&
-         isNonNegative(op->getOperand(1));
+  if (!op)
+    return false;
+  if (isa<arith::AddIOp, arith::MulIOp>(op))
+    return isNonNegative(op->getOperand(0)) && isNonNegative(op->getOperand(1));
+  if (auto difference = dyn_cast<arith::SubIOp>(op)) { // (… + world) - what is at most world.
+    if (!isAtMostWorld(difference.getRhs()))
+      return false;
+    auto sum = difference.getLhs().getDefiningOp<arith::AddIOp>();
+    return isWorld(difference.getLhs()) ||
+           (sum && ((isWorld(sum.getLhs()) && isNonNegative(sum.getRhs())) ||
+                    (isWorld(sum.getRhs()) && isNonNegative(sum.getLhs()))));
+  }
+  return isRankNumber(value);
 }
 
 bool isRankNumber(Value value) {
   if (isRank(value) || constantOf(value) == 0)
     return true;
   if (auto bounds = boundsOf(value))
-    return isNonNegative(bounds->first) && isWorld(bounds->second);
+    return isNonNegative(bounds->first) && isAtMostWorld(bounds->second);
   auto remainder = value.getDefiningOp<arith::RemSIOp>();
   return remainder && isWorld(remainder.getRhs()) && isNonNegative(remainder.getLhs());
 }
@@ -190,6 +201,20 @@ std::optional<Solution> Keys::solve(const Conflict &conflict, const IterationSet
   return std::nullopt;
 }
 
+bool Keys::isNeverZero(const Linear &difference, const Conflict &conflict) const {
+  if (auto pair = difference.asDifference())
+    if (differUnderConditions(pair->first, pair->second, conflict.consumer, *conflict.access))
+      return true;
+  if (!difference.modular || difference.terms.size() != 1 || difference.constant != 0)
+    return false;
+  auto [term, coefficient] = difference.terms.front();
+  if (std::abs(coefficient) != 1 || !term.value || term.ofProducer)
+    return false;
+  auto bounds = boundsOf(term.value); // A variable in [1, world).
+  auto lower = bounds ? constantOf(bounds->first) : std::nullopt;
+  return lower && *lower >= 1 && isAtMostWorld(bounds->second);
+}
+
 Relation Keys::relate(const Solution &solution) const {
   const Linear &value = solution.value;
   bool isZero = value.modular && value.terms.empty() && value.constant == 0;
@@ -198,23 +223,27 @@ Relation Keys::relate(const Solution &solution) const {
 }
 
 Relation Keys::relate(const Conflict &conflict, const IterationSet &iterations) {
-  Linear producer = linearize(conflict.producerKey, conflict.receivedBy(), iterations.free, nullptr,
-                              /*ofProducer=*/true, /*modularAllowed=*/false);
-  Linear difference = linearize(conflict.access->key, nullptr, {}, nullptr, /*ofProducer=*/false,
-                                /*modularAllowed=*/false);
-  if (!producer.known)
-    return Relation::Unknown;
-  for (auto &[term, coefficient] : producer.terms)
-    difference.add(term, -coefficient);
-  difference.constant -= producer.constant;
-  difference.dropZeroTerms();
-  if (difference.terms.empty())
-    return difference.constant == 0 ? Relation::Always : Relation::Never;
-  auto pair = difference.asDifference();
-  return pair && differUnderConditions(pair->first, pair->second, conflict.consumer,
-                                       *conflict.access)
-             ? Relation::Never
-             : Relation::Unknown;
+  for (bool modular : {false, true}) { // Equal keys are equal modulo the number of ranks, too.
+    Linear producer = linearize(conflict.producerKey, conflict.receivedBy(), iterations.free,
+                                nullptr, /*ofProducer=*/true, modular);
+    Linear difference =
+        linearize(conflict.access->key, nullptr, {}, nullptr, /*ofProducer=*/false, modular);
+    if (!producer.known)
+      continue;
+    for (auto &[term, coefficient] : producer.terms)
+      difference.add(term, -coefficient);
+    difference.constant -= producer.constant;
+    difference.modular |= producer.modular;
+    difference.dropZeroTerms();
+    if (difference.modular)
+      llvm::erase_if(difference.terms,
+                     [](auto &entry) { return entry.first.value && isWorld(entry.first.value); });
+    if (!difference.modular && difference.terms.empty())
+      return difference.constant == 0 ? Relation::Always : Relation::Never;
+    if (isNeverZero(difference, conflict))
+      return Relation::Never;
+  }
+  return Relation::Unknown;
 }
 
 } // namespace bagua::compiler

@@ -102,6 +102,9 @@ public:
   std::optional<Solution> solve(const Conflict &conflict, const IterationSet &iterations);
   /// Of an iteration to the loop's bounds.
   Relation relate(const Solution &solution) const;
+  /// True if a difference of keys is not 0 (if modular: not a multiple of the number of ranks)
+  /// wherever the consumer is executed.
+  bool isNeverZero(const Linear &difference, const Conflict &conflict) const;
   /// Of keys that have no solution.
   Relation relate(const Conflict &conflict, const IterationSet &iterations);
 
