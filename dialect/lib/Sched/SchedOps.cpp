@@ -254,6 +254,11 @@ void ForOp::print(OpAsmPrinter &printer) {
 
 LogicalResult ForOp::verify() { return verifyLoopBody(*this, getBody()); }
 
+void ForOp::getAsmBlockArgumentNames(Region &region, OpAsmSetValueNameFn setName) {
+  if (region.getNumArguments() == 1)
+    setName(region.getArgument(0), "k");
+}
+
 void IfOp::build(OpBuilder &builder, OperationState &state, Value condition, bool withElse) {
   state.addOperands(condition);
   state.addRegion()->emplaceBlock();
@@ -291,6 +296,11 @@ void GatherOp::print(OpAsmPrinter &printer) {
 }
 
 LogicalResult GatherOp::verify() { return verifyLoopBody(*this, getBody()); }
+
+void GatherOp::getAsmBlockArgumentNames(Region &region, OpAsmSetValueNameFn setName) {
+  if (region.getNumArguments() == 1) // Also printed, in the generic form, when the op is wrong.
+    setName(region.getArgument(0), "p");
+}
 
 LogicalResult GatherOp::verifyRegions() {
   auto yield = cast<YieldOp>(getBody().front().getTerminator());

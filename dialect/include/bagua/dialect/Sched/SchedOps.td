@@ -4,6 +4,7 @@
 
 include "bagua/dialect/Sched/SchedInterfaces.td"
 include "mlir/IR/BuiltinAttributeInterfaces.td"
+include "mlir/IR/OpAsmInterface.td"
 include "mlir/IR/SymbolInterfaces.td"
 include "mlir/Interfaces/InferTypeOpInterface.td"
 include "mlir/Interfaces/SideEffectInterfaces.td"
@@ -76,7 +77,8 @@ def Sched_CostOp : Sched_Op<"cost", [Terminator, TopOfProgram]> {
   let assemblyFormat = "`rounds` $rounds `wire_bytes` $wire_bytes attr-dict";
 }
 
-def Sched_ForOp : Sched_Op<"for", [AmongSteps, SingleBlock, NoTerminator]> {
+def Sched_ForOp : Sched_Op<"for", [AmongSteps, SingleBlock, NoTerminator,
+    DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmBlockArgumentNames"]>]> {
   let summary = "Repeats its steps for each value in [lower, upper), bounds of bind time";
   let description = [{
     - C1: one loop variable, of type index.
@@ -117,10 +119,16 @@ def Sched_IfOp : Sched_Op<"if", [AmongSteps, SingleBlock, NoTerminator, NoRegion
 
 // ---- Leaves of expressions -----------------------------------------------------------------------
 
-class Sched_LeafOp<string opMnemonic, string text> : Sched_Op<opMnemonic, [Pure, InProgram]> {
+class Sched_LeafOp<string opMnemonic, string text> : Sched_Op<opMnemonic, [
+    Pure, InProgram, DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmResultNames"]>]> {
   let summary = text;
   let results = (outs Index:$result);
   let assemblyFormat = "attr-dict";
+  let extraClassDefinition = [{
+    void $cppClass::getAsmResultNames(::mlir::OpAsmSetValueNameFn setName) {
+      setName(getResult(), "}] # opMnemonic # [{");
+    }
+  }];
 }
 def Sched_WorldOp : Sched_LeafOp<"world", "Number of ranks">;
 def Sched_RankOp : Sched_LeafOp<"rank", "This rank">;
@@ -149,7 +157,14 @@ def Sched_ParameterOp : Sched_Op<"parameter", [
 // ---- Storage -------------------------------------------------------------------------------------
 
 // Declarations are not Pure: two scratch buffers of one size are two buffers.
-class Sched_StorageOp<string opMnemonic> : Sched_Op<opMnemonic, [TopOfProgram]>;
+class Sched_StorageOp<string opMnemonic> : Sched_Op<opMnemonic, [
+    TopOfProgram, DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmResultNames"]>]> {
+  let extraClassDefinition = [{
+    void $cppClass::getAsmResultNames(::mlir::OpAsmSetValueNameFn setName) {
+      setName((*this)->getResult(0), getName());
+    }
+  }];
+}
 
 def Sched_JobOp : Sched_StorageOp<"job"> {
   let summary = "The job's gradient or weight bucket: length * element_bytes bytes";
@@ -219,7 +234,8 @@ def Sched_EventOp : Sched_Op<"event", [Pure, InProgram]> {
   let assemblyFormat = "$events `[` $index `]` (`when` $when^)? attr-dict";
 }
 
-def Sched_GatherOp : Sched_Op<"gather", [Pure, AmongSteps, SingleBlockImplicitTerminator<"YieldOp">]> {
+def Sched_GatherOp : Sched_Op<"gather", [Pure, AmongSteps, SingleBlockImplicitTerminator<"YieldOp">,
+    DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmBlockArgumentNames"]>]> {
   let summary = "The references yielded for each value of a variable, in order";
   let description = [{
     - C1: the result is a list of what is yielded: ranges or events.  C2: yields at least one.
