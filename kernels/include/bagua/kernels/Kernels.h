@@ -19,9 +19,10 @@ struct Attribute {
   int64_t value;
 };
 
-/// One launch. Inputs and outputs are byte ranges in the order the kernel documents, at any alignment; an
-/// output may be exactly one of the inputs (same first byte) where the kernel says so, else they do not
-/// overlap. The caller has checked the number of inputs, outputs and scalars, and the sizes.
+/// One launch. Inputs and outputs are byte ranges in the order the kernel documents, at any
+/// alignment; an output may be exactly one of the inputs (same first byte) where the kernel says
+/// so, else they do not overlap. The caller has checked the number of inputs, outputs and scalars,
+/// and the sizes.
 struct Args {
   std::span<const std::span<const std::byte>> inputs;
   std::span<const std::span<std::byte>> outputs;
@@ -41,7 +42,8 @@ struct Args {
 ///
 /// reduce: y = ((x0 + x1) + x2) + …, left fold; mean divides that by n, one rounding.
 /// mix: y = w + (a1*(x1 - w) + a2*(x2 - w) + …), the sum a left fold from its first term.
-/// minmax: attributes bits in 2…8 and block (elements, multiple of 8, 8…65536); wire format in SPEC.md.
+/// minmax: attributes bits in 2…8 and block (elements, multiple of 8, 8…65536); wire format in
+/// SPEC.md.
 struct Kernel {
   using Run = void (*)(const Kernel &, const Args &, size_t begin, size_t end);
   Run run = nullptr; ///< Elements [begin, end); both multiples of `grain` (end may be count).
@@ -65,18 +67,20 @@ enum class FindError : uint8_t {
   UnknownTarget, ///< BAGUA_KERNELS_TARGET names none of supportedTargets().
 };
 
-/// Finds kernel `name`; on failure says why in `error` (must be non-null). `reference` selects the plain
-/// scalar implementation, the oracle of the tests.
+/// Finds kernel `name`; on failure says why in `error` (must be non-null). `reference` selects the
+/// plain scalar implementation, the oracle of the tests.
 FindError find(std::string_view name, DType dtype, std::span<const Attribute> attributes,
                Kernel &kernel, std::string &error, bool reference = false);
 
-/// Packed bytes of `count` elements under minmax(bits, block); 0 if find() would refuse these attributes.
+/// Packed bytes of `count` elements under minmax(bits, block); 0 if find() would refuse these
+/// attributes.
 size_t minmaxPackedBytes(size_t count, int64_t bits, int64_t block);
 
-/// Instruction-set targets this CPU can run, best first; BAGUA_KERNELS_TARGET, read once, picks one by
-/// name (find() refuses an unknown one).
+/// Instruction-set targets this CPU can run, best first; BAGUA_KERNELS_TARGET, read once, picks one
+/// by name (find() refuses an unknown one).
 std::span<const std::string_view> supportedTargets();
-/// Forces a target on later calls of find(), for tests; false if the CPU lacks it. "" restores the best.
+/// Forces a target on later calls of find(), for tests; false if the CPU lacks it. "" restores the
+/// best.
 bool selectTarget(std::string_view name);
 
 } // namespace bagua::kernels
