@@ -60,9 +60,9 @@ public:
   /// Proposes a verdict; the first at the store wins. Returns the winner (or `reason` if the store
   /// is out of reach).
   virtual Status condemn(const Status &reason) = 0;
-  /// Called once, from the monitor thread (of a local group: from the thread that found out), when
-  /// a verdict is known; at once if it is known already. Must not block. Set before any program
-  /// starts.
+  /// Called once when a verdict is known: from the monitor thread, or from the thread in condemn()
+  /// (of a local group: from the thread that found out); at once if it is known already. Must
+  /// neither block nor call this group, except verdict(). Set before any program starts.
   virtual void onVerdict(std::function<void(const Status &)> callback) = 0;
 
   /// What this rank is doing ("program gradient, bucket 3, step 7"), sent with the heartbeat; at

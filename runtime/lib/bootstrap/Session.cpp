@@ -11,9 +11,6 @@ namespace {
 
 constexpr size_t kDescribedMax = 4;
 constexpr size_t kRefusalsMax = 4;
-/// How long a wait must stand still after a goodbye before the goodbye is to blame: the tail of the
-/// last program, which no longer needs the rank that left, takes less.
-constexpr double kLeftGrace = 1.0;
 
 } // namespace
 
@@ -254,6 +251,8 @@ std::string Session::describe(int rank) const {
       return identify(rank, cat("waiting in exchange '", what, "'"));
   if (member.activity.waiting)
     return identify(rank, cat("waiting for ", secondsText(seconds), " in ", member.activity.phase));
+  if (member.activity.phase.starts_with("in user code")) // "…, after program gradient, step 7"
+    return identify(rank, cat(member.activity.phase, ", for ", secondsText(seconds)));
   return identify(rank, cat("in user code for ", secondsText(seconds), last));
 }
 
@@ -427,7 +426,8 @@ void Session::tickWaits(double seconds, std::vector<std::string> &warnings) {
     expired |= member.waited >= member.limits.stepTimeout;
   }
   const std::string &phase = members_[first].activity.phase;
-  if (user.empty() && !left.empty() && shortest >= kLeftGrace) {
+  // Patience: what still moves between those who are left does not need the ones that are gone.
+  if (user.empty() && !left.empty() && shortest >= members_[first].limits.warnWaiting) {
     condemn(absl::UnavailableError(
         cat(describe(left), " left while ", rankList(waiting), " waited in ", phase)));
     return;

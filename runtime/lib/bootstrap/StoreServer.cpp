@@ -13,6 +13,7 @@
 #include <asio.hpp>
 
 #include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -27,8 +28,9 @@ using asio::ip::tcp;
 using wire::Type;
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kStrangersMax = 1024; ///< Connections that have not said hello.
-constexpr double kHelloSeconds = 10.0; ///< Their patience.
+constexpr size_t kStrangersMax = 65536;                ///< Connections that have not joined.
+constexpr std::chrono::milliseconds kAcceptPause{100}; ///< When descriptors have run out.
+constexpr double kHelloSeconds = 10.0;                 ///< Their patience.
 constexpr int kRefusalsLoggedMax = 8;
 constexpr int kWorldMax = 1 << 16;
 constexpr int32_t kPauseStepMax = 1 << 20;
@@ -100,12 +102,13 @@ struct StoreServer::Impl {
   };
 
   explicit Impl(const Options &chosen)
-      : options(chosen), acceptor(io), timer(io), work(asio::make_work_guard(io)) {}
+      : options(chosen), acceptor(io), timer(io), acceptTimer(io), work(asio::make_work_guard(io)) {
+  }
 
   Options options;
   asio::io_context io{1};
   tcp::acceptor acceptor;
-  asio::steady_timer timer;
+  asio::steady_timer timer, acceptTimer;
   asio::executor_work_guard<asio::io_context::executor_type> work;
   std::thread thread;
   std::mutex retirement;
@@ -123,6 +126,11 @@ struct StoreServer::Impl {
   std::multimap<std::string, Waiter, std::less<>> gets;
   std::map<Gather *, std::pair<std::shared_ptr<Gather>, std::vector<Waiter>>> gathers;
   bool welcomed = false, verdictSent = false;
+  /// Verdicts of sessions that were over before these ranks came: they must hear of it, not wait
+  /// for peers who have given up.
+  std::map<int, Status> verdicts;
+  std::set<int> informed; ///< Ranks that came late, but heard the session's verdict.
+  bool warnedExhausted = false;
   int refusals = 0;
   /// Processes that are gone, by rank, and whether a tick has passed. What they said before their
   /// end (a goodbye, a verdict) may still be on its way, so their connection's own end is waited
@@ -141,21 +149,32 @@ struct StoreServer::Impl {
         // Not asio's accept: it has no close-on-exec.
         net::Descriptor accepted(
             ::accept4(acceptor.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-        if (!accepted) {
-          if (errno == EMFILE || errno == ENFILE)
-            logger("bootstrap")->warn("the store cannot accept: out of descriptors");
+        if (accepted)
+          admit(std::move(accepted));
+        else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
+          return acceptLater(); // The connection stays in the backlog: to ask at once would spin.
+        else if (errno != ECONNABORTED && errno != EINTR)
           break;
-        }
-        admit(std::move(accepted));
       }
       accept();
+    });
+  }
+
+  void acceptLater() {
+    if (!std::exchange(warnedExhausted, true))
+      logger("bootstrap")
+          ->warn("the store cannot accept connections now: {}", std::strerror(errno));
+    acceptTimer.expires_after(kAcceptPause);
+    acceptTimer.async_wait([this](asio::error_code error) {
+      if (!error)
+        accept();
     });
   }
 
   void admit(net::Descriptor accepted) {
     size_t strangers = 0;
     for (const ConnectionPtr &connection : connections)
-      strangers += !connection->hello;
+      strangers += connection->rank < 0;
     if (strangers >= kStrangersMax)
       return; // Closed by its destructor.
     int on = 1;
@@ -490,6 +509,11 @@ struct StoreServer::Impl {
                                         options.job, "', ", who, " belongs to '", hello.job, "'")));
     if (session && session->over())
       endSession();
+    if (auto missed = verdicts.find(hello.info.rank); missed != verdicts.end()) {
+      Status verdict = missed->second;
+      verdicts.erase(missed);
+      return refuse(connection, verdict);
+    }
     if (!session) {
       session = std::make_unique<Session>(options.world, options.job);
       members.assign(static_cast<size_t>(options.world), nullptr);
@@ -502,8 +526,10 @@ struct StoreServer::Impl {
       parked.push_back(connection);
       return;
     }
-    if (session->hasVerdict())
+    if (session->hasVerdict()) {
+      informed.insert(rank);
       return refuse(connection, session->verdict());
+    }
     Status joined = session->join(hello.world, hello.info, hello.limits);
     if (!joined.ok()) {
       session->noteRefusal(cat(who, " from ", connection->peer.ip(), ": ",
@@ -526,6 +552,10 @@ struct StoreServer::Impl {
   }
 
   void endSession() {
+    for (int rank = 0; session->hasVerdict() && rank < session->world(); ++rank)
+      if (!session->member(rank).joined && !informed.contains(rank))
+        verdicts.emplace(rank, session->verdict());
+    informed.clear();
     for (const ConnectionPtr &member : members)
       if (member)
         close(member);
@@ -647,7 +677,11 @@ struct StoreServer::Impl {
       settle();
     }
     std::lock_guard lock(retirement);
-    if (retired && (!session || session->over())) {
+    if (!retired)
+      return;
+    if (session && session->over())
+      endSession();
+    if (!session && verdicts.empty()) { // Nobody is here, nobody is missed.
       idle = true;
       io.stop();
     }

@@ -13,6 +13,7 @@
 #include <barrier>
 #include <latch>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <thread>
@@ -189,6 +190,25 @@ TEST(RemoteGroupTest, LeavingAPeerThatWaitsIsAVerdict) {
     EXPECT_THAT(message(group.verdict()), AllOf(HasSubstr("rank 2"), HasSubstr("left while")));
     group.leave();
   });
+}
+
+TEST(RemoteGroupTest, LeavingPeersThatWaitInAProgramIsAVerdictAfterAWhile) {
+  run(
+      3,
+      [](int rank, Group &group) {
+        ASSERT_TRUE(group.allGather("x", "").ok());
+        if (rank == 0)
+          return group.leave();
+        group.setPhase("program gradient, bucket 3", true);
+        while (!group.hasVerdict())
+          std::this_thread::sleep_for(1ms);
+        EXPECT_EQ(group.verdict().code(), absl::StatusCode::kUnavailable);
+        EXPECT_THAT(message(group.verdict()),
+                    AllOf(HasSubstr("rank 0"), HasSubstr("left while ranks 1, 2 waited in program "
+                                                         "gradient, bucket 3")));
+        group.leave();
+      },
+      [](Group::Options &options) { options.liveness.warnWaiting = 300ms; });
 }
 
 TEST(RemoteGroupTest, GoodbyesInAnyOrderAreQuiet) {
@@ -512,6 +532,28 @@ TEST(RemoteGroupTest, negative_strangers_do_no_harm) {
         group.leave();
       },
       [](Group::Options &) {}, store);
+}
+
+TEST(RemoteGroupTest, negative_the_store_outlives_a_lack_of_descriptors) {
+  auto server = StoreServer::start({.world = 1});
+  ASSERT_TRUE(server.ok());
+  auto endpoints = net::resolve({"127.0.0.1", (*server)->port()});
+  rlimit before;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  std::vector<net::Descriptor> sockets;
+  for (int i = 0; i < 8; ++i)
+    sockets.push_back(*net::connectTo(endpoints->front(), 5s));
+  // The highest descriptor so far is the limit: the store can accept no more.
+  rlimit low = before;
+  low.rlim_cur = static_cast<rlim_t>(sockets.back().get());
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+  sockets.front().reset(); // One for the next connection's own end, if the store has not taken it.
+  auto late = net::connectTo(endpoints->front(), 5s);
+  std::this_thread::sleep_for(300ms);
+  sockets.clear();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  // Served again, in time.
+  knock("127.0.0.1:" + std::to_string((*server)->port()), "nonsense of no use to anyone");
 }
 
 TEST(RemoteGroupTest, negative_arguments) {
