@@ -123,7 +123,35 @@ LogicalResult ChunkMessages::checkPool(Value slots, Pool &pool) {
   return success();
 }
 
+/// Every value is what the rest takes it for.
+static LogicalResult checkOps(ProgramOp program) {
+  auto isKnown = [](Value value) {
+    Type type = value.getType();
+    if (isa<RangeType>(type))
+      return isa_and_nonnull<RangeOp, ViewOp>(value.getDefiningOp());
+    if (isa<RangesType>(type))
+      return isa_and_nonnull<GatherOp>(value.getDefiningOp());
+    if (isa<BufferType>(type))
+      return isa_and_nonnull<JobOp, ScratchOp>(value.getDefiningOp());
+    return !isa<SlotsType>(type) || isa_and_nonnull<SlotsOp>(value.getDefiningOp());
+  };
+  WalkResult walked = program.getBody().walk([&](Operation *op) -> WalkResult {
+    bool isChunk = isa_and_nonnull<ChunkDialect>(op->getDialect());
+    if (!isChunk && (op->getNumRegions() > 0 || !isMemoryEffectFree(op))) // program_C2
+      return op->emitOpError("expects chunk ops and arithmetic in a chunk program");
+    for (Value operand : op->getOperands())
+      if (!isKnown(operand)) // program_C3
+        return op->emitOpError("expects ranges, buffers and slots straight from the ops that make "
+                               "them, got another value of type ")
+               << operand.getType();
+    return success();
+  });
+  return failure(walked.wasInterrupted());
+}
+
 FailureOr<ChunkMessages> ChunkMessages::analyze(ProgramOp program) {
+  if (failed(checkOps(program)))
+    return failure();
   ChunkMessages result;
   program.walk([&](SlotsOp slots) { result.pools_[slots.getResult()]; });
   WalkResult walked = program.walk<WalkOrder::PreOrder>([&](Operation *op) -> WalkResult {

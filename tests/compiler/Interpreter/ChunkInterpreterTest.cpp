@@ -191,6 +191,23 @@ const Refusal kRefusals[] = {
      "chunk.launch \"mix\" count %len ins(%x, %x : !chunk.range, !chunk.range) outs(%y : "
      "!chunk.range)",
      "expects a scalar for each input but the first, got 0 for 2 inputs"},
+    {"EndlessList",
+     "%huge = arith.constant 4611686018427387904 : index\n"
+     "%l = chunk.gather %p = %zero to %huge { chunk.yield %x }\n"
+     "chunk.launch \"reduce_sum\" count %len ins(%l : !chunk.ranges) outs(%y : !chunk.range)",
+     "expects a list of at most 65536 ranges"},
+    {"EndlessEmptyList",
+     "%huge = arith.constant 4611686018427387904 : index\n%no = arith.constant false\n"
+     "%l = chunk.gather %p = %zero to %huge { chunk.yield %x when %no }\n"
+     "chunk.launch \"reduce_sum\" count %len ins(%l : !chunk.ranges) outs(%y : !chunk.range)",
+     "executes more than 16777216 ops"},
+    {"EndlessLoop",
+     "%huge = arith.constant 4611686018427387904 : index\nchunk.for %i = %zero to %huge {}",
+     "executes more than 16777216 ops"},
+    {"CountThatOverflows",
+     "%huge = arith.constant 4611686018427387904 : index\n%z = chunk.range %g[%zero, %zero]\n"
+     "chunk.launch \"copy\" count %huge ins(%z : !chunk.range) outs(%z : !chunk.range)",
+     "expects at most 68719476736 elements, got 4611686018427387904"},
     {"DivisionByZero",
      "%bad = arith.floordivsi %one, %zero : index\n"
      "chunk.launch \"copy\" count %bad ins(%x : !chunk.range) outs(%y : !chunk.range)",
@@ -210,6 +227,14 @@ TEST_F(ChunkInterpreterTest, ScratchOfNegativeSize) {
   std::string text =
       program("", "\n%minus = arith.subi %zero, %one : index\n%t = chunk.scratch %minus");
   EXPECT_THAT(errorOf(text), HasSubstr("expects a size of at least 0, got -1"));
+}
+
+TEST_F(ChunkInterpreterTest, ScratchBeyondTheLimit) {
+  options_.scratchBytesMax = 40; // Two ranks' 16 bytes, not three.
+  EXPECT_THAT(
+      errorOf(program("")),
+      HasSubstr("on rank 2 of 3, length 4: expects scratch memory of at most 40 bytes for all "
+                "ranks together, got 16 here"));
 }
 
 TEST_F(ChunkInterpreterTest, ElementTypeNotAccepted) {

@@ -16,9 +16,10 @@ namespace chunk = bagua::ir::chunk;
 namespace bagua::compiler {
 namespace {
 
-constexpr size_t kBytesMax = size_t{1} << 34; ///< Of one buffer.
-constexpr size_t kSlotsMax = size_t{1} << 18; ///< Of one pool.
-constexpr size_t kOpsMax = size_t{1} << 26;   ///< Executed, of all ranks together.
+constexpr size_t kCountMax = size_t{1} << 36;  ///< Elements of a launch: sizes do not overflow.
+constexpr size_t kRangesMax = size_t{1} << 16; ///< Of one list.
+constexpr size_t kSlotsMax = size_t{1} << 18;  ///< Of one pool.
+constexpr size_t kOpsMax = size_t{1} << 24;    ///< Executed, of all ranks together.
 
 struct Interval {
   size_t offset = 0, bytes = 0;
@@ -75,7 +76,8 @@ class Interpreter {
 public:
   Interpreter(const Inputs &inputs, const InterpreterOptions &options, Outputs &outputs,
               ChunkMessages &messages)
-      : inputs_(inputs), options_(options), outputs_(outputs), messages_(messages) {}
+      : inputs_(inputs), options_(options), outputs_(outputs), messages_(messages),
+        scratchBytesLeft_(options.scratchBytesMax) {}
 
   LogicalResult run(chunk::ProgramOp program);
 
@@ -110,6 +112,7 @@ private:
   std::vector<std::unique_ptr<Rank>> ranks_;
   size_t time_ = 0; ///< Counts ops that touch bytes.
   size_t opCount_ = 0;
+  size_t scratchBytesLeft_;
 };
 
 FailureOr<size_t> Interpreter::size(Value value, Operation *op, StringRef what, Rank &rank) {
@@ -202,13 +205,14 @@ LogicalResult Interpreter::use(Value operand, Operation *op, Rank &rank, std::ve
     return failure();
   chunk::YieldOp yield = gather.getYield();
   for (int64_t i = *lower; i < *upper; ++i) {
+    if (list.size() > kRangesMax)
+      return error(op, rank) << "expects a list of at most " << kRangesMax << " ranges";
     rank.values.bind(gather.getVariable(), i);
-    for (Operation &inner : gather.getBody().front().without_terminator()) {
-      if (++opCount_ > kOpsMax)
-        return op->emitOpError("executes more than ") << kOpsMax << " ops";
+    if (++opCount_ > kOpsMax)
+      return op->emitOpError("executes more than ") << kOpsMax << " ops";
+    for (Operation &inner : gather.getBody().front().without_terminator())
       if (failed(number(&inner, rank)))
         return failure();
-    }
     for (auto [j, range] : llvm::enumerate(yield.getRanges())) {
       if (!yield.getConditions().empty()) {
         FailureOr<int64_t> condition = rank.values.tryInteger(yield.getConditions()[j]);
@@ -262,8 +266,10 @@ LogicalResult Interpreter::declare(Operation *op, Rank &rank) {
     FailureOr<size_t> bytes = size(scratch.getBytes(), op, "a size", rank);
     if (failed(bytes))
       return failure();
-    if (*bytes > kBytesMax)
-      return error(op, rank) << "expects at most " << kBytesMax << " bytes, got " << *bytes;
+    if (*bytes > scratchBytesLeft_)
+      return error(op, rank) << "expects scratch memory of at most " << options_.scratchBytesMax
+                             << " bytes for all ranks together, got " << *bytes << " here";
+    scratchBytesLeft_ -= *bytes;
     auto &buffer = rank.buffers[scratch.getResult()] = std::make_shared<Buffer>();
     buffer->scratch.assign(*bytes, std::byte{0xff}); // NaN as f32 and f64: unwritten bytes show.
     buffer->bytes = &buffer->scratch;
@@ -437,6 +443,8 @@ LogicalResult Interpreter::launch(chunk::LaunchOp op, const Ranks &ranks) {
       return failure();
     if (*count == 0)
       continue;
+    if (*count > kCountMax)
+      return error(op, *rank) << "expects at most " << kCountMax << " elements, got " << *count;
     for (Value input : op.getInputs())
       if (failed(use(input, op, *rank, inputs)))
         return failure();

@@ -1,6 +1,61 @@
 // RUN: bagua-opt %s --chunk-to-sched --split-input-file --verify-diagnostics
 // What no single op shows; names are labels of SPEC.md, "chunk".
 
+// program_c2
+chunk.schedule @s grain 1 accepts [f32] {
+  chunk.program @p on gradient {
+    %zero = arith.constant 0 : index
+    %one = arith.constant 1 : index
+    %two = arith.constant 2 : index
+    %n = chunk.world
+    %len = chunk.length
+    %eb = chunk.element_bytes
+    %bytes = arith.muli %len, %eb : index
+    %g = chunk.job gradient
+    %s = chunk.scratch %bytes
+    %in = chunk.slots %n, %bytes
+    chunk.forall %r {
+      %x = chunk.range %g[%zero, %bytes]
+      %y = chunk.range %s[%zero, %bytes]
+      %v = chunk.view %in[%zero][%zero, %bytes]
+      %yes = arith.constant true
+      // expected-error@+1 {{expects chunk ops and arithmetic in a chunk program}}
+      %i = scf.if %yes -> index { scf.yield %one : index } else { scf.yield %two : index }
+    }
+    chunk.cost rounds %zero wire_bytes %zero
+  }
+}
+
+// -----
+
+// program_c3
+chunk.schedule @s grain 1 accepts [f32] {
+  chunk.program @p on gradient {
+    %zero = arith.constant 0 : index
+    %one = arith.constant 1 : index
+    %two = arith.constant 2 : index
+    %n = chunk.world
+    %len = chunk.length
+    %eb = chunk.element_bytes
+    %bytes = arith.muli %len, %eb : index
+    %g = chunk.job gradient
+    %s = chunk.scratch %bytes
+    %in = chunk.slots %n, %bytes
+    chunk.forall %r {
+      %x = chunk.range %g[%zero, %bytes]
+      %y = chunk.range %s[%zero, %bytes]
+      %v = chunk.view %in[%zero][%zero, %bytes]
+      %yes = arith.constant true
+      %z = arith.select %yes, %x, %y : !chunk.range
+      // expected-error@+1 {{expects ranges, buffers and slots straight from the ops that make them, got another value of type '!chunk.range'}}
+      chunk.launch "copy" count %len ins(%z : !chunk.range) outs(%y : !chunk.range)
+    }
+    chunk.cost rounds %zero wire_bytes %zero
+  }
+}
+
+// -----
+
 // move_c2
 chunk.schedule @s grain 1 accepts [f32] {
   chunk.program @p on gradient {
