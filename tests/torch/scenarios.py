@@ -1,5 +1,7 @@
 """What one rank does in a test: scenarios.py NAME ARGUMENTS_JSON FOLDER. Its result goes to FOLDER/rankR.json."""
 
+import copy as copy_module
+import io
 import json
 import os
 import signal
@@ -537,6 +539,40 @@ def refused(kind):
     except bagua.Error as error:
         return {"error": type(error).__name__, "message": str(error)}
     return {"error": None, "message": ""}
+
+
+@scenario
+def copies():
+    """Copies and pickles of a wrapped model are plain models; a late parameter group is refused."""
+    model, optimizer = make(small_model(), "gradient_allreduce")
+    train(model, optimizer, bagua.rank(), 1)
+    before = bagua.stats(model)["buckets"][0]["runs"]
+    copy = copy_module.deepcopy(model)
+    stream = io.BytesIO()
+    torch.save(model, stream)
+    stream.seek(0)
+    restored = torch.load(stream, **({"weights_only": False} if torch.__version__ >= "1.14" else {}))
+    equal = digest(copy) == digest(model) == digest(restored)
+    for plain in (copy, restored):
+        functional.cross_entropy(plain(data(0, 1)[0]), data(0, 1)[1]).backward()
+    refused = ""
+    try:
+        optimizer.add_param_group({"params": [nn.Parameter(torch.ones(3))]})
+    except bagua.Error as error:
+        refused = str(error)
+    return {"equal": equal, "runs": bagua.stats(model)["buckets"][0]["runs"] - before, "refused": refused}
+
+
+@scenario
+def again():
+    """shutdown, then init and wrap again."""
+    model, optimizer = make(small_model(), "gradient_allreduce")
+    train(model, optimizer, bagua.rank(), 2)
+    bagua.shutdown()
+    bagua.init()
+    model, optimizer = make(small_model(), "gradient_allreduce")
+    digests, _ = train(model, optimizer, bagua.rank(), 2)
+    return {"digests": digests}
 
 
 @scenario

@@ -170,6 +170,19 @@ def test_refusals_name_the_cause(kind, expected):
         assert text in report["message"]
 
 
+def test_b34_copies_are_plain_models_and_late_groups_are_refused():
+    for report in pooled("copies", 2):
+        assert report["equal"]
+        assert report["runs"] == 0
+        assert "after wrap" in report["refused"]
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "bagua-run"])
+def test_init_again_after_shutdown(launcher):
+    reports = run("again", 2, launcher=launcher).check()
+    assert reports[0] == reports[1]
+
+
 def test_refreezing_is_noticed():
     (report,) = pooled("refreeze", 1)
     assert "'0.weight'" in report["message"]

@@ -4,10 +4,29 @@ import contextlib
 import ctypes
 import json
 import os
+import threading
 
 from . import _capi
 
 _WAIT_SLICE_MS = 100  # Python sees signals this often.
+
+
+def _interruptible(function):
+    """Calls a function that blocks outside Python in a thread, so that this one sees signals."""
+    failure = []
+
+    def body():
+        try:
+            function()
+        except _capi.Error as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=body, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(_WAIT_SLICE_MS / 1000)
+    if failure:
+        raise failure[0]
 
 
 class Memory:
@@ -58,7 +77,7 @@ class Context:
             bootstrap_timeout_ms=0 if bootstrap_timeout is None else max(1, int(bootstrap_timeout * 1000)),
         )
         handle = ctypes.c_void_p()
-        _capi.call("bagua_init", ctypes.byref(options), ctypes.byref(handle))
+        _interruptible(lambda: _capi.call("bagua_init", ctypes.byref(options), ctypes.byref(handle)))
         self._handle = handle
         self._pid = os.getpid()
         self.bindings = []
@@ -162,7 +181,7 @@ class Binding:
     @property
     def handle(self):
         if self._handle is None:
-            raise _capi.FailedPreconditionError(f"the binding of bucket {self.name!r} has been closed")
+            raise _capi.FailedPreconditionError(f"bucket {self.name!r} has been closed: bagua.shutdown() was called")
         return self._handle
 
     def start(self, event, step):

@@ -68,6 +68,8 @@ def find_schedule(algorithm):
     and cached by content). Raises InvalidArgumentError with the alternatives or the compiler's messages."""
     algorithm = os.fspath(algorithm)
     if algorithm.endswith(".bsched"):
+        if not os.path.isfile(algorithm):
+            raise _capi.InvalidArgumentError(f"no schedule file {algorithm!r}")
         return Schedule(algorithm)
     if algorithm.endswith(".mlir"):
         return Schedule(_compile(algorithm))

@@ -7,7 +7,7 @@ import os
 from .. import _capi
 
 _ADDRESS_BYTES = 256
-_served = []  # Rank 0's torch store: it lives as long as others may still ask it.
+_served = []  # Torch stores by init() call: rank 0's lives as long as others may still ask it.
 
 
 def store_address(timeout=None):
@@ -22,15 +22,15 @@ def store_address(timeout=None):
         rank, world, port = (int(environment[key]) for key in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
     except ValueError:
         return None  # The runtime reads the same variables and says which is wrong.
-    if world == 1:
-        return None
-    key = f"bagua/{environment.get('TORCHELASTIC_RESTART_COUNT', '0')}/store"
+    if world == 1 or not (0 <= rank < world and 0 < port < 65536):
+        return None  # Alone, or the runtime says what is wrong.
+    key = f"bagua/{environment.get('TORCHELASTIC_RESTART_COUNT', '0')}/{len(_served)}/store"
     store = _torch_store(environment, rank, world, port, timeout)
+    _served.append(store)
     if rank == 0:
         address = ctypes.create_string_buffer(_ADDRESS_BYTES)
         _capi.call("bagua_store_listen", environment["MASTER_ADDR"].encode(), address, _ADDRESS_BYTES)
         store.set(key, address.value)
-        _served.append(store)
         return address.value.decode()
     return store.get(key).decode()
 

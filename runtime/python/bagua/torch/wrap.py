@@ -45,6 +45,7 @@ class _Bucket:
         )
         self.missing = 0  # Gradients still expected in this backward.
         self.running = False
+        self.failure = None  # The first error: every later call repeats it.
 
     def _flat(self, context, size):
         memory = Memory(context, self.plan.length * size)
@@ -67,13 +68,29 @@ class _Bucket:
                 view.copy_(data)
                 slot.parameter.data = view
 
+    @contextlib.contextmanager
+    def _first_error(self):
+        if self.failure is not None:
+            raise self.failure
+        try:
+            yield
+        except _capi.Error as error:
+            self.failure = error
+            raise
+
     def start(self, event, step):
-        self.running = True
-        self.binding.start(event, step)
+        with self._first_error():
+            self.binding.start(event, step)
+            self.running = True
+
+    def open_gate(self, gate):
+        with self._first_error():
+            self.binding.open_gate(gate)
 
     def wait(self):
         if self.running:
-            self.binding.wait()
+            with self._first_error():
+                self.binding.wait()
             self.running = False
 
 
@@ -117,6 +134,12 @@ class _Job:
         self.forward_started = False  # This step's before_forward program has been started.
         self.backward_done = False  # A synchronizing backward ended since the last step.
         self._install()
+
+    def __deepcopy__(self, memo):
+        return self  # A copy of the model is a plain model: the hooks that went along see that it is not theirs.
+
+    def __reduce__(self):
+        return (_Detached, ())  # So is an unpickled one, in a process that may have no context.
 
     # ---- Set-up ----
 
@@ -167,7 +190,11 @@ class _Job:
                 state = {key: value for key, value in state.items() if key != "bagua"}
             return load_state_dict(state)
 
+        def refused_add_param_group(_, group):
+            raise _capi.FailedPreconditionError("add_param_group after wrap: its parameters would not be synchronized")
+
         optimizer.step = types.MethodType(wrapped_step, optimizer)
+        optimizer.add_param_group = types.MethodType(refused_add_param_group, optimizer)
         optimizer.state_dict = types.MethodType(wrapped_state_dict, optimizer)
         optimizer.load_state_dict = types.MethodType(wrapped_load_state_dict, optimizer)
 
@@ -194,7 +221,7 @@ class _Job:
         return self.model.training and torch.is_grad_enabled()
 
     def _before_forward(self, module, inputs):
-        if not self._training_forward():
+        if module is not self.model or not self._training_forward():  # Hooks go along into copies.
             return
         if set(name for name, _ in planning.trainable_parameters(self.model)) != self.trainable:
             changed = sorted(self.trainable ^ {name for name, _ in planning.trainable_parameters(self.model)})
@@ -214,7 +241,7 @@ class _Job:
 
     def _after_forward(self, module, inputs, output):
         """Arranges for the end-of-backward callback from outside any re-entrant (checkpointed) backward."""
-        if self._training_forward() and self.synchronize:
+        if module is self.model and self._training_forward() and self.synchronize:
             for tensor in _tensors(output):
                 if tensor.requires_grad:
                     tensor.register_hook(self._queue_end_of_backward)
@@ -242,6 +269,8 @@ class _Job:
                 return
             self._queue_end_of_backward()
             if bucket.running:
+                if bucket.failure is not None:
+                    raise bucket.failure
                 raise _capi.FailedPreconditionError(
                     f"the gradient of {slot.name!r} was accumulated again after its bucket had been sent: its use "
                     "differs from that in the first backward (a re-entrant checkpoint used a varying number of times?)"
@@ -319,7 +348,7 @@ class _Job:
             return
         for gate in self.forward_gates:
             for bucket in self.buckets:
-                bucket.binding.open_gate(_capi.BEFORE_UPDATE)
+                bucket.open_gate(_capi.BEFORE_UPDATE)
         for bucket in self.buckets:
             bucket.wait()
         self.forward_started = False
@@ -373,6 +402,19 @@ class _Job:
             yield
         finally:
             self.synchronize = before
+
+
+class _Detached:
+    """Stands for _Job in pickled models: does nothing."""
+
+    def _before_forward(self, module, inputs):
+        pass
+
+    def _after_forward(self, module, inputs, output):
+        pass
+
+    def no_sync(self):
+        return contextlib.nullcontext()
 
 
 def _shapes(model):
