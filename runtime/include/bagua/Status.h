@@ -16,8 +16,8 @@ using absl::StatusOr;
 //   kInvalidArgument    bad input from the caller, a file, or an environment variable
 //   kFailedPrecondition a call in the wrong state
 //   kAborted            ranks disagree (plan, schedule, dtype, parameter); the message names both
-//   kUnavailable        a peer is lost (dead, or said goodbye too early); the message names the rank
-//   kDeadlineExceeded   a peer did not answer within the step or bootstrap timeout
+//   kUnavailable        a peer is lost (dead, or said goodbye too early); the message names the
+//   rank kDeadlineExceeded   a peer did not answer within the step or bootstrap timeout
 //   kUnimplemented      a valid request that this build cannot serve
 //   kResourceExhausted  memory, descriptors, slots
 //   kInternal           a foreign library failed; the message carries its code

@@ -1,7 +1,7 @@
 /* The C interface of the Bagua runtime: opaque handles, status codes, raw pointers. No exception
  * leaves it. Every function that returns bagua_code leaves its outputs untouched on failure, and
- * bagua_last_error() then tells what is wrong. Functions of different contexts may run concurrently;
- * functions of one context are thread-safe unless they say otherwise. */
+ * bagua_last_error() then tells what is wrong. Functions of different contexts may run
+ * concurrently; functions of one context are thread-safe unless they say otherwise. */
 #ifndef BAGUA_H
 #define BAGUA_H
 
@@ -28,7 +28,11 @@ typedef enum bagua_code {
 } bagua_code;
 
 typedef enum bagua_dtype { BAGUA_F32 = 0, BAGUA_F64 = 1 } bagua_dtype;
-typedef enum bagua_event { BAGUA_GRADIENT = 0, BAGUA_BEFORE_FORWARD = 1, BAGUA_AFTER_UPDATE = 2 } bagua_event;
+typedef enum bagua_event {
+  BAGUA_GRADIENT = 0,
+  BAGUA_BEFORE_FORWARD = 1,
+  BAGUA_AFTER_UPDATE = 2
+} bagua_event;
 typedef enum bagua_gate { BAGUA_BEFORE_UPDATE = 0 } bagua_gate;
 
 typedef struct bagua_context bagua_context;
@@ -41,21 +45,21 @@ BAGUA_API const char *bagua_version(void);
 
 /* ---- Context: one rank of one group ---- */
 typedef struct bagua_init_options {
-  size_t struct_size;           /* sizeof(bagua_init_options) */
-  int rank, world;              /* -1: taken from the environment (torchrun, bagua-run), else alone */
-  int local_rank, local_size;   /* -1: derived */
-  const char *store;            /* "host:port" of rank 0's store, or NULL: from the environment.
-                                   Rank 0 listens there; port 0 is for rank 0 of world 1 only. */
-  const char *transport;        /* "auto" (NULL), "window", "ucx" */
-  int64_t step_timeout_ms;      /* 0: BAGUA_STEP_TIMEOUT_MS or 300000 */
+  size_t struct_size;         /* sizeof(bagua_init_options) */
+  int rank, world;            /* -1: taken from the environment (torchrun, bagua-run), else alone */
+  int local_rank, local_size; /* -1: derived */
+  const char *store;          /* "host:port" of rank 0's store, or NULL: from the environment.
+                                 Rank 0 listens there; port 0 is for rank 0 of world 1 only. */
+  const char *transport;      /* "auto" (NULL), "window", "ucx" */
+  int64_t step_timeout_ms;    /* 0: BAGUA_STEP_TIMEOUT_MS or 300000 */
   int64_t bootstrap_timeout_ms; /* 0: BAGUA_BOOTSTRAP_TIMEOUT_MS or 300000 */
 } bagua_init_options;
 
-/* Starts the group's store in this process, on a free port, and writes its address "host:port" (with the
- * final 0) to `address`, which has room for `bytes`: for launchers that can only pass an address on. A later
- * bagua_init of rank 0 whose `store` equals it adopts the store; other ranks may connect before.
- * `towards`: name or address of a rank on another host (MASTER_ADDR), so that the address is one that it
- * reaches; NULL: ranks of this host only. */
+/* Starts the group's store in this process, on a free port, and writes its address "host:port"
+ * (with the final 0) to `address`, which has room for `bytes`: for launchers that can only pass an
+ * address on. A later bagua_init of rank 0 whose `store` equals it adopts the store; other ranks
+ * may connect before. `towards`: name or address of a rank on another host (MASTER_ADDR), so that
+ * the address is one that it reaches; NULL: ranks of this host only. */
 BAGUA_API bagua_code bagua_store_listen(const char *towards, char *address, size_t bytes);
 
 /* Blocks until every rank has joined. Collective. */
@@ -85,55 +89,58 @@ BAGUA_API bagua_code bagua_broadcast(bagua_context *context, void *data, size_t 
 
 /* ---- Schedules ---- */
 BAGUA_API bagua_code bagua_schedule_load(const char *path, bagua_schedule **schedule);
-BAGUA_API bagua_code bagua_schedule_parse(const void *bytes, size_t size, bagua_schedule **schedule);
+BAGUA_API bagua_code bagua_schedule_parse(const void *bytes, size_t size,
+                                          bagua_schedule **schedule);
 BAGUA_API void bagua_schedule_free(bagua_schedule *schedule);
-/* JSON: name, digest, producer, dtypes ["f32"], owns_update, grain, parameters [{name, type, default,
- * per_step}], programs [{name, event, roles, gates}] with event "gradient", "before_forward" or
- * "after_update", roles of "gradient" and "weight", gates of "before_update". Owned by the schedule. */
+/* JSON: name, digest, producer, dtypes ["f32"], owns_update, grain, parameters [{name, type,
+ * default, per_step}], programs [{name, event, roles, gates}] with event "gradient",
+ * "before_forward" or "after_update", roles of "gradient" and "weight", gates of "before_update".
+ * Owned by the schedule. */
 BAGUA_API const char *bagua_schedule_info(const bagua_schedule *schedule);
 /* The compiler's formula: payload bytes `rank` sends for one run of the program of `event`. */
 BAGUA_API bagua_code bagua_schedule_wire_bytes(const bagua_schedule *schedule, bagua_event event,
-                                               int world, int rank, int64_t length, bagua_dtype dtype,
-                                               int64_t *bytes);
+                                               int world, int rank, int64_t length,
+                                               bagua_dtype dtype, int64_t *bytes);
 
 /* ---- Bindings: a schedule on one bucket ---- */
 typedef struct bagua_bucket {
   size_t struct_size;
-  const char *name;   /* same on all ranks */
-  int64_t length;     /* elements, >= 0 */
+  const char *name; /* same on all ranks */
+  int64_t length;   /* elements, >= 0 */
   bagua_dtype dtype;
-  void *gradient;     /* length elements, or NULL if no program uses it */
+  void *gradient; /* length elements, or NULL if no program uses it */
   void *weight;
 } bagua_bucket;
 
-/* Collective, in one order on all ranks: compares schedule digest, bucket, dtype and parameters. The
- * schedule may be freed afterwards; the bucket's memory must outlive the binding. */
+/* Collective, in one order on all ranks: compares schedule digest, bucket, dtype and parameters.
+ * The schedule may be freed afterwards; the bucket's memory must outlive the binding. */
 BAGUA_API bagua_code bagua_bind(bagua_context *context, const bagua_schedule *schedule,
                                 const bagua_bucket *bucket, bagua_binding **binding);
 /* Only when no program runs, or after an error. */
 BAGUA_API void bagua_unbind(bagua_binding *binding);
-/* Starts the program of `event`, if there is one; returns at once. From now until bagua_wait says BAGUA_OK
- * the bucket belongs to the program, as far as its job buffers are read or written. Programs of one
- * binding run one after the other: a start before the last one was waited for is
+/* Starts the program of `event`, if there is one; returns at once. From now until bagua_wait says
+ * BAGUA_OK the bucket belongs to the program, as far as its job buffers are read or written.
+ * Programs of one binding run one after the other: a start before the last one was waited for is
  * BAGUA_FAILED_PRECONDITION. `step` >= 0. */
 BAGUA_API bagua_code bagua_start(bagua_binding *binding, bagua_event event, int64_t step);
-/* Lets the running program pass `gate`, now or when it comes there; once per run. Nothing happens if it has
- * no such gate. */
+/* Lets the running program pass `gate`, now or when it comes there; once per run. Nothing happens
+ * if it has no such gate. */
 BAGUA_API bagua_code bagua_open_gate(bagua_binding *binding, bagua_gate gate);
-/* Drives communication until the running program has finished (BAGUA_OK; also if none runs), an error, or
- * `slice_ms` >= 0 passed (BAGUA_PENDING); callers loop so that signals are seen. */
+/* Drives communication until the running program has finished (BAGUA_OK; also if none runs), an
+ * error, or `slice_ms` >= 0 passed (BAGUA_PENDING); callers loop so that signals are seen. */
 BAGUA_API bagua_code bagua_wait(bagua_binding *binding, int64_t slice_ms);
 
 /* ---- Watching ---- */
 typedef struct bagua_statistics {
   size_t struct_size;
-  uint64_t runs;            /* programs finished */
-  uint64_t bytes_raw;       /* bucket bytes of those runs (length * element size) */
-  uint64_t bytes_wire;      /* payload given to send, codec headers included */
-  uint64_t wait_ns;         /* time spent inside bagua_wait */
-  uint64_t busy_ns;         /* from start to finish of programs, summed */
+  uint64_t runs;       /* programs finished */
+  uint64_t bytes_raw;  /* bucket bytes of those runs (length * element size) */
+  uint64_t bytes_wire; /* payload given to send, codec headers included */
+  uint64_t wait_ns;    /* time spent inside bagua_wait */
+  uint64_t busy_ns;    /* from start to finish of programs, summed */
 } bagua_statistics;
-BAGUA_API bagua_code bagua_binding_statistics(const bagua_binding *binding, bagua_statistics *statistics);
+BAGUA_API bagua_code bagua_binding_statistics(const bagua_binding *binding,
+                                              bagua_statistics *statistics);
 /* Deadlines do not run while paused > 0 (nested). For long work outside communication. */
 BAGUA_API void bagua_pause_timeout(bagua_context *context, int pause /* +1 or -1 */);
 /* Writes this rank's Chrome trace so far to `path` (JSON). BAGUA_TRACE_FILE does it at shutdown. */

@@ -1,4 +1,5 @@
-// The C++ wrapper: averages a gradient with a schedule file, alone unless the environment says otherwise.
+// The C++ wrapper: averages a gradient with a schedule file, alone unless the environment says
+// otherwise.
 #include <bagua/bagua.hpp>
 
 #include <cstdio>
