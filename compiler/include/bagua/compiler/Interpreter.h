@@ -49,6 +49,8 @@ struct InterpreterOptions {
   /// sched only. A receive copies the message and the sender goes on; else its view is the sender's
   /// memory.
   bool copyMessages = false;
+  /// chunk and sched. Scratch memory of all ranks together; beyond, an error.
+  size_t scratchBytesMax = size_t{4} << 30;
 };
 
 // Each runs the handlers of every algorithm or program of `module` in the order of the step:
@@ -70,8 +72,7 @@ Outputs initialOutputs(const Inputs &inputs);
 /// Deterministic gradients and weights by (seed, rank, element), the same on every machine.
 void fillInputs(Inputs &inputs, uint64_t seed, Fill fill = Fill::Normal);
 
-/// 64-bit FNV-1a of the bytes, as 16 hex digits: for printing and
-/// comparing.
+/// 64-bit FNV-1a of the bytes, as 16 hex digits: for printing and comparing.
 std::string hashHex(const Bytes &bytes);
 
 /// Reads or writes raw little-endian elements: gradients of rank 0, 1, …, then weights of rank 0,
