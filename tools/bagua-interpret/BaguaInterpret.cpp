@@ -129,6 +129,9 @@ int run(Arguments &arguments) {
   std::unique_ptr<llvm::MemoryBuffer> buffer = openInputFile(arguments.file, &error);
   if (!buffer)
     return fail(error);
+  error = compiler::nestingError(buffer->getBuffer());
+  if (!error.empty())
+    return fail(arguments.file + ":" + error);
   auto sources = std::make_shared<llvm::SourceMgr>();
   sources->AddNewSourceBuffer(std::move(buffer), SMLoc());
   SourceMgrDiagnosticHandler handler(*sources, &context);

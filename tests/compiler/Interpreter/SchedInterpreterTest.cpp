@@ -279,6 +279,20 @@ TEST(SchedInterpreterTest, OutOfRange) {
               HasSubstr("expects bytes within the 8 of the message, got 8 at 4"));
 }
 
+TEST(SchedInterpreterTest, NegativeCost) {
+  // Found by DamagedSchedTest: only the bytes were checked.
+  std::string text = programOf("    %less = arith.subi %c0, %c1 : index\n");
+  auto with = [&](const std::string &cost) {
+    std::string changed = text;
+    changed.replace(changed.find("rounds %c0 wire_bytes %c0"), 25, cost);
+    return failureOf(changed);
+  };
+  EXPECT_THAT(with("rounds %less wire_bytes %c0"),
+              HasSubstr("expects rounds of at least 0, got -1"));
+  EXPECT_THAT(with("rounds %c0 wire_bytes %less"),
+              HasSubstr("expects bytes of at least 0, got -1"));
+}
+
 TEST(SchedInterpreterTest, EventSignalledTwice) {
   std::string failure = failureOf(programOf(R"(
     sched.wait_gate before_update on cpu signals %e[%c0]
@@ -348,6 +362,15 @@ TEST(SchedInterpreterTest, TooManySteps) {
     sched.for %i = %c0 to %many { sched.wait_gate before_update on cpu }
 )")),
               HasSubstr("unrolls to more than 1048576 steps"));
+}
+
+TEST(SchedInterpreterTest, TooMuchMemory) {
+  InterpreterOptions options;
+  options.scratchBytesMax = 15; // Two ranks want 8 each.
+  EXPECT_THAT(
+      failureOf(programOf(""), options),
+      HasSubstr("on rank 1 of 2, length 2: expects scratch memory of at most 15 bytes for all "
+                "ranks together, got 8 here"));
 }
 
 TEST(SchedInterpreterTest, InputsThatDoNotFit) {

@@ -116,7 +116,8 @@ struct Rank {
 class Interpreter {
 public:
   Interpreter(const Inputs &inputs, const InterpreterOptions &options, Outputs &outputs)
-      : inputs_(inputs), options_(options), outputs_(outputs), random_(options.seed) {}
+      : inputs_(inputs), options_(options), outputs_(outputs), random_(options.seed),
+        scratchBytesLeft_(options.scratchBytesMax) {}
 
   LogicalResult run(sched::ProgramOp program);
 
@@ -171,6 +172,7 @@ private:
   std::map<std::tuple<int64_t, int64_t, int32_t>, Channel>
       channels_; ///< By source, target, channel.
   size_t stepCount_ = 0;
+  size_t scratchBytesLeft_;
 };
 
 // ---- Unrolling ----
@@ -226,9 +228,12 @@ LogicalResult Interpreter::unroll(Operation *op, Rank &rank) {
   if (isa<sched::RangeOp, sched::ViewOp, sched::EventOp, sched::GatherOp>(op))
     return reference(op, rank);
   if (auto cost = dyn_cast<sched::CostOp>(op)) {
+    FailureOr<size_t> rounds = size(cost.getRounds(), op, "rounds", rank);
     FailureOr<size_t> bytes = size(cost.getWireBytes(), op, "bytes", rank);
-    rank.formulaWireBytes = static_cast<int64_t>(succeeded(bytes) ? *bytes : 0);
-    return bytes;
+    if (failed(rounds) || failed(bytes))
+      return failure();
+    rank.formulaWireBytes = static_cast<int64_t>(*bytes);
+    return success();
   }
   return leaf(op, rank);
 }
@@ -242,13 +247,14 @@ LogicalResult Interpreter::declare(Operation *op, Rank &rank) {
     rank.bufferOf[job.getBuffer()] = &buffer;
     return success();
   }
-  constexpr size_t kBytesMax = size_t{1} << 34;
   if (auto scratch = dyn_cast<sched::ScratchOp>(op)) {
     FailureOr<size_t> bytes = size(scratch.getBytes(), op, "a size", rank);
     if (failed(bytes))
       return failure();
-    if (*bytes > kBytesMax)
-      return error(op, rank) << "expects at most " << kBytesMax << " bytes, got " << *bytes;
+    if (*bytes > scratchBytesLeft_)
+      return error(op, rank) << "expects scratch memory of at most " << options_.scratchBytesMax
+                             << " bytes for all ranks together, got " << *bytes << " here";
+    scratchBytesLeft_ -= *bytes;
     Buffer &buffer = rank.buffers.emplace_back();
     buffer.name = scratch.getName();
     buffer.scratch.assign(*bytes, std::byte{0xff}); // NaN as f32 and f64: unwritten bytes show.
@@ -604,6 +610,8 @@ LogicalResult Interpreter::launch(Step &step, Rank &rank) {
     return error(op, rank) << "expects an output of " << kernel.outputBytes(step.count)
                            << " bytes for " << step.count << " elements, got " << target.bytes;
   std::span<std::byte> output(target.buffer->bytes->data() + target.offset, target.bytes);
+  while (!rank.sends.empty() && rank.sends.front().ended)
+    rank.sends.pop_front();
   for (const Transfer &send : rank.sends)
     if (!send.ended && send.data < output.data() + output.size() &&
         output.data() < send.data + send.bytes) {
