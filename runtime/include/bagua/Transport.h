@@ -12,17 +12,19 @@
 
 namespace bagua::rt {
 
-/// One futex word that a rank sleeps on. Anyone may ring; one thread at a time reads the value and waits.
-/// The word may lie in memory shared between processes (window transport) or be private.
-/// The loop of a driver: seen = value(); if poll() found nothing, wait(seen, …). Whatever happened
+/// One futex word that a rank sleeps on. Anyone may ring; one thread at a time reads the value and
+/// waits. The word may lie in memory shared between processes (window transport) or be private. The
+/// loop of a driver: seen = value(); if poll() found nothing, wait(seen, …). Whatever happened
 /// before a ring() is seen by that poll(), or wait(seen) returns at once.
 class Doorbell {
 public:
-  /// A source of events that needs a call before the waiter sleeps (UCX arms its descriptor).
+  /// A source of events that do not ring by themselves, and needs a call before the waiter sleeps:
+  /// UCX arms its descriptor.
   class SleepHook {
   public:
     virtual ~SleepHook() = default;
-    /// Called by the waiting thread. False: there is something to poll already, do not sleep.
+    /// Called by the waiting thread in each wait(), which then does not yield by itself. False:
+    /// poll again, do not sleep yet.
     virtual bool beforeSleep() = 0;
   };
 
@@ -30,7 +32,8 @@ public:
   virtual void ring() = 0;
   /// Value to pass to wait(); read it before the last poll that found nothing.
   virtual uint32_t value() const = 0;
-  /// Returns when the word differs from `seen`, or after `timeout`. Up to 50 sched_yield, then futex.
+  /// Returns when the word differs from `seen`, or after `timeout`, or early (so poll again). Up to
+  /// 50 sched_yield or 100 µs, then futex.
   virtual void wait(uint32_t seen, std::chrono::nanoseconds timeout) = 0;
   /// One hook at most; nullptr removes it. By the thread that waits. It must outlive its use.
   virtual void setSleepHook(SleepHook *hook) = 0;
@@ -38,7 +41,8 @@ public:
 
 /// A doorbell in private memory (loopback, tests, UCX alone).
 std::shared_ptr<Doorbell> makeDoorbell();
-/// A doorbell whose word lies in a shared page of its own, so that peers of the window transport ring it.
+/// A doorbell whose word lies in a shared page of its own, so that peers of the window transport
+/// ring it.
 StatusOr<std::shared_ptr<Doorbell>> makeSharedDoorbell();
 
 /// Memory whose bytes peers on this host may read in place. Freed with the last reference; mappings
@@ -49,13 +53,14 @@ struct Memory {
 };
 
 /// Messages of one Channel arrive in the order sent. Keyed by (binding, channel, peer, direction);
-/// both sides open it with the same key. Owned by the transport, valid until it is destroyed or closeBinding().
+/// both sides open it with the same key. Owned by the transport, valid until it is destroyed or
+/// closeBinding().
 class Channel;
 
 /// Caller-owned; must stay in place until the operation has ended (sent / released / failed).
 struct SendOp {
   const std::byte *data = nullptr;
-  size_t bytes = 0; ///< > 0
+  size_t bytes = 0;  ///< > 0
   bool sent = false; ///< Set inside poll() or send(): the source range may be overwritten.
   uint64_t transportState[4] = {};
 };
@@ -88,7 +93,8 @@ public:
   /// ever sent over it (staging is reserved here when sources do not come from allocate()).
   /// `sendsMax`, `recvsMax`: operations in flight at once.
   virtual StatusOr<Channel *> openChannel(uint64_t binding, uint32_t channel, int peer,
-                                          size_t bytesMax, uint32_t sendsMax, uint32_t recvsMax) = 0;
+                                          size_t bytesMax, uint32_t sendsMax,
+                                          uint32_t recvsMax) = 0;
   /// Channels of `binding` are gone; only legal when none has an operation in flight.
   virtual void closeBinding(uint64_t binding) = 0;
 
@@ -100,8 +106,8 @@ public:
   /// Completes what can be completed. True if anything changed. The first error is permanent.
   virtual StatusOr<bool> poll() = 0;
 
-  /// Fails every pending and later operation with `reason`; never blocks. Pending ops are forgotten:
-  /// their memory may be reused once abort() has returned.
+  /// Fails every pending and later operation with `reason`; never blocks. Pending ops are
+  /// forgotten: their memory may be reused once abort() has returned.
   virtual void abort(const Status &reason) = 0;
 };
 

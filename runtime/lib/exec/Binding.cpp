@@ -51,6 +51,9 @@ protected:
     return absl::StrCat("program ", current_->plan().program->name, ", bucket '", bucket_.name,
                         "', step ", values_.step);
   }
+  Trace::Span waitSpan(int64_t startNs) const override {
+    return {startNs, 0, values_.step, 0, waitName_, -1, Trace::Track::Job};
+  }
 
 private:
   void notePhase() const;
@@ -68,6 +71,7 @@ private:
   bool registered_ = false, opened_ = false;
   ProgramRun *current_ = nullptr;
   int64_t startNs_ = 0;
+  uint32_t waitName_ = 0;
   std::atomic<uint64_t> finishedRuns_{0}, bytesWire_{0}, busyNs_{0}, waitNs_{0};
 };
 
@@ -189,6 +193,7 @@ Status BindingImpl::resolve(const Options &options) {
 
 Status BindingImpl::create(const Options &options) {
   Group &group = engine_.group();
+  waitName_ = engine_.trace().name({"wait", bucket_.name, "", ""});
   group.setPhase(absl::StrCat("binding bucket '", bucket_.name, "'"));
   bindValues_.world = group.world();
   bindValues_.rank = group.rank();

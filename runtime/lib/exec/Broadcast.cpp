@@ -12,7 +12,8 @@ Broadcast::Broadcast(std::byte *data, size_t bytes, int root, int rank, int worl
                      Channel &previous, Channel &next, bool needsLanding, Trace &trace)
     : data_(data), bytes_(bytes), root_(root), rank_(rank), world_(world), number_(number),
       previous_(previous), next_(next), pieces_((bytes + kPieceBytes - 1) / kPieceBytes),
-      spanName_(trace.name({"broadcast", "", "", ""})) {
+      spanName_(trace.name({"broadcast", "", "", ""})),
+      waitName_(trace.name({"wait", "", "broadcast", ""})) {
   int position = (rank - root + world) % world;
   if (position == 0)
     posted_ = received_ = pieces_;
@@ -69,7 +70,8 @@ StatusOr<bool> Broadcast::advance(PollContext &context) {
 }
 
 void Broadcast::end(PollContext &context, const Status &) {
-  context.trace.record({startNs_, context.nowNs, -1, bytes_, spanName_, root_, Trace::Track::Job});
+  context.trace.record(
+      {startNs_, context.nowNs, -1, bytes_, spanName_, root_, Trace::Track::Program});
 }
 
 std::string Broadcast::describe() const {

@@ -33,6 +33,9 @@ protected:
   PeerWait peerWait() const override;
   bool waitsForPeer() const override { return true; }
   std::string describe() const override;
+  Trace::Span waitSpan(int64_t startNs) const override {
+    return {startNs, 0, -1, 0, waitName_, -1, Trace::Track::Job};
+  }
 
 private:
   size_t pieceBytes(uint64_t piece) const {
@@ -53,7 +56,7 @@ private:
   std::array<SendOp, kWindow> sendOps_;
   std::unique_ptr<std::byte[]> landing_;
   int64_t startNs_ = 0;
-  uint32_t spanName_;
+  uint32_t spanName_, waitName_;
 };
 
 } // namespace bagua::rt

@@ -174,17 +174,21 @@ bool Engine::wait(Task &task, nanoseconds slice) {
   Role role(*this, deadline, done);
   if (!role.held())
     return done();
+  Trace::Span span = task.waitSpan(clock_->nowNs());
+  bool ended = false;
   for (;;) {
     uint32_t seen = doorbell_->value();
     bool progressed = pollHoldingRole();
-    if (done())
-      return true;
+    ended = done();
     auto left = deadline - std::chrono::steady_clock::now();
-    if (left <= nanoseconds::zero())
-      return false;
+    if (ended || left <= nanoseconds::zero())
+      break;
     if (!progressed)
       idle(seen, std::chrono::duration_cast<nanoseconds>(left));
   }
+  span.endNs = clock_->nowNs();
+  trace_.record(span);
+  return ended;
 }
 
 Status Engine::exclusively(const std::function<Status()> &function) {

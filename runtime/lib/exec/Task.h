@@ -59,6 +59,8 @@ protected:
   virtual bool waitsForPeer() const = 0;
   /// "program gradient, bucket 'b0', step 7".
   virtual std::string describe() const = 0;
+  /// The span of a caller's wait for this task; `endNs` is filled in.
+  virtual Trace::Span waitSpan(int64_t startNs) const = 0;
 
 private:
   std::atomic<State> state_{State::Idle};

@@ -16,6 +16,8 @@ namespace {
 
 constexpr uint32_t kArmed = 1, kSleeping = 2, kFlags = 3;
 constexpr int kYields = 50;
+constexpr auto kYieldTime =
+    std::chrono::microseconds(100); ///< One yield may last long on a busy machine.
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free, "shared between processes");
 
@@ -63,14 +65,19 @@ uint32_t FutexDoorbell::value() const {
 }
 
 void FutexDoorbell::wait(uint32_t seen, std::chrono::nanoseconds timeout) {
-  auto deadline = std::chrono::steady_clock::now() + timeout;
-  for (int i = 0; i < kYields; ++i) {
-    if (word_->load(std::memory_order_acquire) != seen)
-      return;
-    sched_yield();
-  }
-  if (hook_ && !hook_->beforeSleep())
+  auto start = std::chrono::steady_clock::now(), deadline = start + timeout;
+  if (word_->load(std::memory_order_acquire) != seen)
     return;
+  if (hook_ != nullptr) {
+    if (!hook_->beforeSleep())
+      return;
+  } else {
+    for (int i = 0; i < kYields && std::chrono::steady_clock::now() - start < kYieldTime; ++i) {
+      sched_yield();
+      if (word_->load(std::memory_order_acquire) != seen)
+        return;
+    }
+  }
   uint32_t expected = seen;
   if (!word_->compare_exchange_strong(expected, seen | kSleeping, std::memory_order_acq_rel))
     return;

@@ -334,6 +334,8 @@ TEST(CApiTest, TheTraceShowsProgramsKernelsAndMessages) {
     for (const auto &event : trace["traceEvents"]) {
       if (event["ph"] != "X")
         continue;
+      if (event["name"] == "wait")
+        continue; // As many as the caller came back for, or none if it found all done.
       ++count[event["name"]];
       EXPECT_EQ(event["pid"], rank);
       EXPECT_EQ(event["args"]["bucket"], "layer1");

@@ -51,6 +51,12 @@ Status failureOf(Binding &binding) {
   }
 }
 
+/// The first error of a start or of its wait: the others may have failed before.
+Status failureOf(Binding &binding, int64_t step) {
+  BAGUA_TRY(binding.start(fb::Event::Gradient, step));
+  return failureOf(binding);
+}
+
 class EngineTest : public ::testing::TestWithParam<Connection> {};
 
 TEST_P(EngineTest, SeveralBindingsRunTogetherAndFinishInAnyOrder) {
@@ -116,17 +122,15 @@ TEST_P(EngineTest, AbortReachesEveryWaitOfEveryRank) {
   runRanks(GetParam(), 3, {}, [&](Rank &self) {
     auto binding =
         bindOrDie(self, schedule, gradientBucket("b7", values[static_cast<size_t>(self.rank)]));
+    Status status;
     if (self.rank == 2) {
       self.engine.abort(absl::ResourceExhaustedError("rank 2 gives up"));
-    } else {
-      ASSERT_EQ(binding->start(fb::Event::Gradient, 17), absl::OkStatus());
-    }
-    Status status = self.rank == 2 ? [&] {
       while (!self.engine.failed())
         std::this_thread::yield();
-      return binding->start(fb::Event::Gradient, 17);
-    }()
-                                   : failureOf(*binding);
+      status = binding->start(fb::Event::Gradient, 17);
+    } else {
+      status = failureOf(*binding, 17);
+    }
     EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
     EXPECT_THAT(message(status),
                 AllOf(HasSubstr("rank 2 gives up"), HasSubstr("b7"), HasSubstr("17")));
@@ -262,22 +266,37 @@ TEST(EngineStartTest, NegativeASecondStartBeforeTheWait) {
   });
 }
 
+/// Real time that a test can push forward.
+class PushedClock final : public Clock {
+public:
+  int64_t nowNs() const override { return SteadyClock().nowNs() + pushedNs_.load(); }
+  void push(std::chrono::nanoseconds by) { pushedNs_ += by.count(); }
+
+private:
+  std::atomic<int64_t> pushedNs_{0};
+};
+
 TEST(EngineDeadlineTest, APeerThatNeverStartsIsNamedOnEveryRank) {
   auto schedule = loadOrDie(gradientAllReduceSchedule());
+  auto clock = std::make_shared<PushedClock>();
   RankOptions options;
-  options.stepTimeout = 300ms;
+  options.engine.clock = clock;
   std::vector<std::vector<float>> values(3, std::vector<float>(1000));
-  std::barrier<> ended(3);
+  std::barrier<> started(3), ended(3);
   runRanks(connection("View"), 3, options, [&](Rank &self) {
     auto binding =
         bindOrDie(self, schedule, gradientBucket("layer1", values[static_cast<size_t>(self.rank)]));
     Status status;
     if (self.rank == 1) {
-      while (!self.engine.failed())
-        std::this_thread::yield();
+      started.arrive_and_wait();
+      while (!self.engine.failed()) { // Again and again: the others' drivers may not have begun.
+        clock->push(options.stepTimeout);
+        std::this_thread::sleep_for(1ms);
+      }
       status = binding->start(fb::Event::Gradient, 42);
     } else {
-      ASSERT_EQ(binding->start(fb::Event::Gradient, 42), absl::OkStatus());
+      EXPECT_EQ(binding->start(fb::Event::Gradient, 42), absl::OkStatus());
+      started.arrive_and_wait();
       status = failureOf(*binding);
     }
     EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
@@ -288,21 +307,32 @@ TEST(EngineDeadlineTest, APeerThatNeverStartsIsNamedOnEveryRank) {
   });
 }
 
-TEST(EngineDeadlineTest, ThePausedTimeoutDoesNotRun) {
+TEST(EngineDeadlineTest, B46_ThePausedTimeoutDoesNotRun) {
   auto schedule = loadOrDie(gradientAllReduceSchedule());
+  auto clock = std::make_shared<PushedClock>();
   RankOptions options;
-  options.stepTimeout = 400ms;
+  options.engine.clock = clock;
+  std::barrier<> paused(2), waited(2);
   runRanks(connection("View"), 2, options, [&](Rank &self) {
     std::vector<float> values(1000, static_cast<float>(self.rank));
     auto binding = bindOrDie(self, schedule, gradientBucket("b", values));
-    if (self.rank == 0)
+    if (self.rank == 0) {
       self.group.pauseTimeout(1);
-    ASSERT_EQ(self.engine.agree("test", "test", "1"), absl::OkStatus());
-    if (self.rank == 0)
-      std::this_thread::sleep_for(
-          900ms); // The test's subject: user code for longer than the timeout.
-    ASSERT_EQ(binding->start(fb::Event::Gradient, 0), absl::OkStatus());
-    ASSERT_EQ(waitFor(*binding), absl::OkStatus());
+      paused.arrive_and_wait();
+      waited.arrive_and_wait();
+      EXPECT_EQ(binding->start(fb::Event::Gradient, 0), absl::OkStatus());
+    } else {
+      EXPECT_EQ(binding->start(fb::Event::Gradient, 0), absl::OkStatus());
+      paused.arrive_and_wait();
+      for (int i = 0; i < 3; ++i) {
+        clock->push(10 * options.stepTimeout);
+        // Long enough for the driver to look at its deadlines.
+        StatusOr<bool> done = binding->wait(120ms);
+        EXPECT_TRUE(done.ok() && !*done) << done.status();
+      }
+      waited.arrive_and_wait();
+    }
+    EXPECT_EQ(waitFor(*binding), absl::OkStatus());
     EXPECT_EQ(values, std::vector<float>(1000, 0.5f));
     if (self.rank == 0)
       self.group.pauseTimeout(-1);
@@ -319,8 +349,7 @@ TEST(EngineVerdictTest, ALostPeerIsNamedWithBucketStepAndLine) {
     if (self.rank == 1) {
       (void)self.group.condemn(absl::UnavailableError("rank 1 (host elsewhere, pid 5) died"));
     } else {
-      ASSERT_EQ(binding->start(fb::Event::Gradient, 3), absl::OkStatus());
-      Status status = failureOf(*binding);
+      Status status = failureOf(*binding, 3);
       EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
       EXPECT_THAT(message(status), AllOf(HasSubstr("rank 1 (host elsewhere, pid 5) died"),
                                          HasSubstr("'layer2'"), HasSubstr("step 3")));
@@ -435,8 +464,7 @@ TEST(EngineStepTest, NegativeAPeerOutsideTheWorld) {
   runRanks(connection("View"), 2, {}, [&](Rank &self) {
     std::vector<float> values(10);
     auto binding = bindOrDie(self, schedule, gradientBucket("b", values));
-    ASSERT_EQ(binding->start(fb::Event::Gradient, 2), absl::OkStatus());
-    Status status = failureOf(*binding);
+    Status status = failureOf(*binding, 2);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
     EXPECT_THAT(message(status),
                 AllOf(HasSubstr("lost.mlir:5"), HasSubstr("got 2"), HasSubstr("step 2")));
@@ -458,8 +486,7 @@ TEST(EngineStuckTest, NegativeAnEventThatNothingSets) {
   runRanks(connection("View"), 1, {}, [&](Rank &self) {
     std::vector<float> values(10);
     auto binding = bindOrDie(self, schedule, gradientBucket("b", values));
-    ASSERT_EQ(binding->start(fb::Event::Gradient, 2), absl::OkStatus());
-    Status status = failureOf(*binding);
+    Status status = failureOf(*binding, 2);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
     EXPECT_THAT(message(status), AllOf(HasSubstr("nothing will set"), HasSubstr("stuck.mlir:6")));
   });

@@ -234,7 +234,7 @@ TEST(WindowTransportTest, LeavesNoDescriptorNoMappingAndNoName) {
   for (std::string line; std::getline(maps, line);)
     EXPECT_EQ(line.find("memfd:bagua"), std::string::npos) << line;
   for (std::string line; std::getline(sockets, line);)
-    EXPECT_EQ(line.find("@bagua-"), std::string::npos) << line;
+    EXPECT_EQ(line.find("@bagua-" + std::to_string(getpid()) + "-"), std::string::npos) << line;
 }
 
 TEST(WindowTransportTest, MemoryOutlivesTransportAndGroup) {

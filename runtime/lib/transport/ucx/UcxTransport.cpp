@@ -11,8 +11,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <map>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <thread>
@@ -27,6 +29,8 @@ constexpr unsigned kControlId = 1;
 constexpr auto kLeaveTimeout =
     std::chrono::seconds(2); ///< For the peers' word that the last bytes have come.
 constexpr auto kAbortTimeout = std::chrono::milliseconds(50);
+constexpr uint32_t kSpins = 50;
+constexpr auto kSpinTime = std::chrono::microseconds(100);
 constexpr uint32_t kProgressMax = 64; ///< UCX progress calls within one poll().
 
 const UcxLibrary *const &ucx = UcxLibrary::loaded;
@@ -134,6 +138,11 @@ struct UcxChannel final : Channel {
   uint32_t tagBase = 0; ///< Unique among this rank's channels; the upper half of its tags.
   std::vector<Outbox> outbox;
   uint64_t outboxNext = 0;
+
+  bool active = false; ///< In the transport's list of channels to look at.
+  bool idle() const {
+    return sendsStarted == sendsPosted && startedSends.empty() && recvsArrived == recvsPosted;
+  }
 };
 
 class UcxTransport final : public Transport, private Doorbell::SleepHook {
@@ -180,6 +189,11 @@ private:
   Status lost(const UcxPeer &peer) const {
     return ucxStatus(peer.failure, absl::StrCat("the connection to rank ", peer.rank, " is lost"));
   }
+  void activate(UcxChannel &channel) {
+    if (!channel.active)
+      active_.push_back(&channel);
+    channel.active = true;
+  }
   void note(Status error) {
     if (noted_.ok())
       noted_ = std::move(error);
@@ -197,11 +211,15 @@ private:
   std::vector<std::unique_ptr<UcxChannel>> channels_;
   std::vector<std::unique_ptr<UcxChannel>>
       graveyard_; ///< Closed after an error: UCX may still know them.
+  std::vector<UcxChannel *>
+      active_; ///< Channels that are not idle; openChannel() reserves room for all.
   std::map<std::tuple<uint64_t, uint32_t, int>, uint32_t> openings_;
   std::map<Key, std::unique_ptr<CreditQueue>> credits_;
   std::map<Key, UcxChannel *> byKey_;
   uint32_t nextTagBase_ = 1;
-  bool changed_ = false; ///< Set by callbacks.
+  bool changed_ = false;                            ///< Set by callbacks.
+  uint32_t idleWaits_ = 0;                          ///< Waits since something changed.
+  std::chrono::steady_clock::time_point idleSince_; ///< The first of them.
 
   // The watcher sleeps on the event descriptor while it is armed, once per beforeSleep().
   FileDescriptor epoll_, stop_;
@@ -211,7 +229,22 @@ private:
 
 // ---- Set-up and end ----
 
+/// Threads started while this lives take no signals: those are for the job's own threads.
+class BlockedSignals {
+public:
+  BlockedSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+private:
+  sigset_t before_;
+};
+
 Status UcxTransport::makeWorker(Group &group) {
+  BlockedSignals blocked; // UCX starts a thread.
   BAGUA_TRY(UcxLibrary::load());
   ucp_config_t *config = nullptr;
   if (ucs_status_t status = ucx->ucp_config_read(nullptr, nullptr, &config); status != UCS_OK)
@@ -315,6 +348,7 @@ Status UcxTransport::setUp(Group &group) {
     peers_[r].rank = static_cast<int>(r);
     peers_[r].address = answers[r].substr(3);
   }
+  BlockedSignals blocked;
   watcher_ = std::thread([this] { watch(); });
   doorbell_->setSleepHook(this);
   return absl::OkStatus();
@@ -382,6 +416,13 @@ void UcxTransport::closeEndpoints(bool force, std::chrono::milliseconds timeout)
 bool UcxTransport::beforeSleep() {
   if (!error_.ok())
     return true; // Nothing of ours will come.
+  // Nothing rings for us before the descriptor is armed, so spin by polling.
+  if (++idleWaits_ == 1)
+    idleSince_ = std::chrono::steady_clock::now();
+  if (idleWaits_ <= kSpins && std::chrono::steady_clock::now() - idleSince_ < kSpinTime) {
+    sched_yield();
+    return false;
+  }
   if (ucx->ucp_worker_arm(worker_) != UCS_OK)
     return false;
   epoll_event event{.events = EPOLLIN | EPOLLONESHOT, .data = {.fd = eventDescriptor_}};
@@ -452,10 +493,12 @@ StatusOr<Channel *> UcxTransport::openChannel(uint64_t binding, uint32_t channel
   opened->tagBase = nextTagBase_++;
   byKey_[{peer, key}] = opened.get();
   channels_.push_back(std::move(opened));
+  active_.reserve(channels_.size());
   return channels_.back().get();
 }
 
 void UcxTransport::closeBinding(uint64_t binding) {
+  std::erase_if(active_, [&](UcxChannel *channel) { return channel->key.binding == binding; });
   std::erase_if(channels_, [&](std::unique_ptr<UcxChannel> &channel) {
     if (channel->key.binding != binding)
       return false;
@@ -551,6 +594,7 @@ Status UcxTransport::send(Channel &base, SendOp &op) {
   slot.status = UCS_OK;
   slot.request = nullptr;
   ++channel.to->pending;
+  activate(channel);
   if (Status status = start(channel); !status.ok())
     return fail(status);
   return absl::OkStatus();
@@ -619,6 +663,7 @@ Status UcxTransport::recv(Channel &base, RecvOp &op) {
   slot.bytes = 0;
   ++channel.recvsInFlight;
   ++channel.to->pending;
+  activate(channel);
 
   uint64_t tag = uint64_t{channel.tagBase} << 32 | static_cast<uint32_t>(number);
   ucp_request_param_t parameters{};
@@ -718,23 +763,31 @@ bool UcxTransport::collectRecvs(UcxChannel &channel) {
 StatusOr<bool> UcxTransport::poll() {
   BAGUA_TRY(error_);
   changed_ = false;
-  for (uint32_t i = 0; i < kProgressMax && ucx->ucp_worker_progress(worker_) != 0; ++i) {
-  }
+  for (uint32_t i = 0; i < kProgressMax && ucx->ucp_worker_progress(worker_) != 0; ++i)
+    idleWaits_ = 0;
   bool changed = changed_;
-  for (auto &channel : channels_) {
-    if (channel->sendsStarted != channel->sendsPosted)
-      if (Status status = start(*channel); !status.ok())
+  for (size_t i = 0; i < active_.size();) {
+    UcxChannel &channel = *active_[i];
+    if (channel.sendsStarted != channel.sendsPosted)
+      if (Status status = start(channel); !status.ok())
         return fail(status);
-    if (!channel->startedSends.empty())
-      changed |= collectSends(*channel);
-    if (channel->recvsArrived != channel->recvsPosted)
-      changed |= collectRecvs(*channel);
+    changed |= collectSends(channel);
+    changed |= collectRecvs(channel);
+    if (!channel.idle()) {
+      ++i;
+      continue;
+    }
+    channel.active = false;
+    active_[i] = active_.back();
+    active_.pop_back();
   }
   for (UcxPeer &peer : peers_)
     if (peer.failure != UCS_OK && peer.pending > 0)
       return fail(lost(peer));
   if (!noted_.ok())
     return fail(noted_);
+  if (changed)
+    idleWaits_ = 0;
   return changed;
 }
 

@@ -82,7 +82,7 @@ StatusOr<Token> Token::fromHex(const std::string &text) {
 StatusOr<std::unique_ptr<WindowExchange>> WindowExchange::create(int rank, const Token &token) {
   std::unique_ptr<WindowExchange> exchange(new WindowExchange(rank, token));
   BAGUA_ASSIGN(Token name, Token::random());
-  exchange->address_ = absl::StrCat("bagua-", name.hex());
+  exchange->address_ = absl::StrCat("bagua-", getpid(), "-", name.hex());
   exchange->listener_ =
       FileDescriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!exchange->listener_)

@@ -3,12 +3,20 @@
 
 #include "absl/strings/str_cat.h"
 
+#include <unistd.h>
+
 namespace bagua::rt {
 namespace {
 
 constexpr size_t kControlAlignment = 64;
 
 } // namespace
+
+Window::Window(FileDescriptor file, std::shared_ptr<Mapping> mapping)
+    : pid_(getpid()), file_(std::move(file)), mapping_(std::move(mapping)),
+      ranges_(mapping_->bytes()) {}
+
+bool Window::isForeign() const { return getpid() != pid_; }
 
 StatusOr<std::shared_ptr<Window>> Window::create(const char *name, size_t bytes) {
   bytes = roundUp(bytes, bytes >= kHugePageBytes ? kHugePageBytes : kPageBytes);
@@ -19,6 +27,8 @@ StatusOr<std::shared_ptr<Window>> Window::create(const char *name, size_t bytes)
 }
 
 StatusOr<Memory> Window::allocate(size_t bytes) {
+  if (isForeign())
+    return absl::FailedPreconditionError("a forked child asks for transport memory of its parent");
   size_t alignment = bytes >= kHugePageBytes ? kHugePageBytes : kPageBytes;
   auto tooLarge = [&](size_t room) {
     return absl::ResourceExhaustedError(absl::StrCat(
@@ -51,6 +61,8 @@ StatusOr<Memory> Window::allocate(size_t bytes) {
 }
 
 void Window::release(size_t offset, size_t bytes) {
+  if (isForeign()) // These are the parent's bytes, and it may be using them.
+    return;
   discardSharedFile(file_.get(), offset, bytes); // Before the range can be handed out again.
   std::lock_guard lock(mutex_);
   ranges_.free(offset, bytes);

@@ -13,7 +13,8 @@ namespace bagua::rt {
 /// This rank's own window. The file is sparse: its size is address space, reserved once so that
 /// peers map it once and every later allocation is reachable without another word; pages are
 /// committed per allocation and given back when the last reference goes. Thread-safe: memory is
-/// freed from any thread, also after the transport's end.
+/// freed from any thread, also after the transport's end. A forked child may use the memory it has
+/// inherited, which stays shared with its parent; what it frees stays, and it gets nothing new.
 class Window : public std::enable_shared_from_this<Window> {
 public:
   static StatusOr<std::shared_ptr<Window>> create(const char *name, size_t bytes);
@@ -39,10 +40,13 @@ public:
   }
 
 private:
-  Window(FileDescriptor file, std::shared_ptr<Mapping> mapping)
-      : file_(std::move(file)), mapping_(std::move(mapping)), ranges_(mapping_->bytes()) {}
+  Window(FileDescriptor file, std::shared_ptr<Mapping> mapping);
   void release(size_t offset, size_t bytes);
 
+  /// In a forked child, whose copy of the allocator knows nothing of the parent's later life.
+  bool isForeign() const;
+
+  const int pid_;
   FileDescriptor file_;
   std::shared_ptr<Mapping> mapping_;
   std::mutex mutex_;
