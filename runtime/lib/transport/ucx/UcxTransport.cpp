@@ -53,6 +53,7 @@ Status ucxStatus(ucs_status_t status, const std::string &what) {
   case UCS_ERR_ENDPOINT_TIMEOUT:
   case UCS_ERR_TIMED_OUT:
   case UCS_ERR_IO_ERROR:
+  case UCS_ERR_CANCELED: // What is pending on an endpoint that fails.
     return absl::UnavailableError(message);
   case UCS_ERR_UNSUPPORTED:
   case UCS_ERR_NO_DEVICE:
