@@ -11,7 +11,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.environ["BAGUA_BUILD"]
 ALGORITHMS = ["gradient_allreduce", "bytegrad", "decentralized"]
-DEADLINE_S = 120
+DEADLINE_S = 300
 
 
 @dataclasses.dataclass
