@@ -1,6 +1,7 @@
 // Finding a kernel by name, and choosing the instruction-set target.
 #include "bagua/kernels/Kernels.h"
 
+#include "Prepared.h"
 #include "Runs.h"
 #include "common/MinMax.h"
 
@@ -131,7 +132,9 @@ FindError readMinMaxAttributes(const Entry &entry, std::span<const Attribute> at
 
 } // namespace
 
-size_t Kernel::inputBytes(size_t count) const {
+size_t Kernel::inputBytes(size_t count, size_t input) const {
+  if (prepared != nullptr && prepared->map != nullptr && prepared->map->broadcast[input] != 0)
+    return elementBytes(dtype);
   return packedInput ? minmaxPackedBytes(count, bits, block) : count * elementBytes(dtype);
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,6 +19,9 @@ struct Attribute {
   std::string_view name;
   int64_t value;
 };
+
+/// What findMap() and findCodec() make of a program, for its launches.
+struct PreparedProgram;
 
 /// One launch. Inputs and outputs are byte ranges in the order the kernel documents, at any
 /// alignment; an output may be exactly one of the inputs (same first byte) where the kernel says
@@ -51,11 +55,15 @@ struct Kernel {
   DType dtype = DType::F32;
   int64_t bits = 0, block = 0;
 
-  /// Bytes that input i / output i must have for `count` elements.
-  size_t inputBytes(size_t count) const;
+  /// Bytes that input i / output i must have for `count` elements. Inputs differ only where a map
+  /// has broadcast ones.
+  size_t inputBytes(size_t count, size_t input = 0) const;
   size_t outputBytes(size_t count) const;
   bool packedInput = false, packedOutput = false;
   size_t inputsMin = 1, inputsMax = SIZE_MAX; ///< mix: scalars = inputs - 1
+  size_t outputs = 1;
+  size_t scalars = 0; ///< Of a map; see above for others.
+  std::shared_ptr<const PreparedProgram> prepared;
 };
 
 enum class FindError : uint8_t {
