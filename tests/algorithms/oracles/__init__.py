@@ -1,0 +1,1 @@
+"""What the algorithms compute, written in NumPy from their papers: independent of compiler and runtime."""
