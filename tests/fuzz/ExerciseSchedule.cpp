@@ -52,6 +52,8 @@ Reached exerciseSchedule(std::span<const uint8_t> file) {
       }
       ++reached.expansions;
       isSmall = isSmall && flat->steps.size() < 2000;
+      for (const StepExpr *expr : {&flat->wireBytes, &flat->rounds})
+        (void)evaluateInt(schedule, *expr, values, StepValues()).ok();
       // What bind and exec rely on.
       for (const FlatStep &step : flat->steps) {
         for (uint32_t event : step.waits)
@@ -75,6 +77,8 @@ Reached exerciseSchedule(std::span<const uint8_t> file) {
           BAGUA_CHECK(step.range.bytes > 0 && step.channel < program->channels);
           check(step.range);
         }
+        BAGUA_CHECK((step.kind == FlatStep::Kind::Publish) ==
+                    (step.state < schedule.ir().states.size()));
         for (const StepExpr *expr : {&step.guard, &step.peer})
           (void)evaluateInt(schedule, *expr, values, StepValues()).ok();
         for (const StepExpr &scalar : step.scalars)

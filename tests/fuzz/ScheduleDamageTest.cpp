@@ -29,7 +29,7 @@ size_t peakMebibytes() {
 
 class ScheduleDamageTest : public ::testing::TestWithParam<size_t> {
 protected:
-  const SampleSchedule &sample() const { return sampleSchedules()[GetParam()]; }
+  const SampleSchedule &sample() const { return allSampleSchedules()[GetParam()]; }
   std::mt19937_64 random_{20240u +
                           GetParam()}; ///< Raw output only: distributions differ by library.
   size_t pick(size_t below) { return random_() % below; }
@@ -94,6 +94,8 @@ public:
   void damage() {
     fb::ScheduleT &s = schedule_;
     fb::ProgramT &program = *s.programs[pick(s.programs.size())];
+    if (!s.states.empty() && pick(8) == 0)
+      return state(s, program);
     switch (pick(10)) {
     case 0: {
       fb::ExprT &expr = *s.expressions[pick(s.expressions.size())];
@@ -137,6 +139,34 @@ private:
   }
   void small(uint32_t &value) { value = static_cast<uint32_t>(pick(6)); }
 
+  void state(fb::ScheduleT &s, fb::ProgramT &program) {
+    fb::StateT &state = *s.states[pick(s.states.size())];
+    fb::BufferT &buffer = *program.buffers[pick(program.buffers.size())];
+    fb::KernelT &kernel = *s.kernels[pick(s.kernels.size())];
+    switch (pick(6)) {
+    case 0:
+      state.domain = static_cast<fb::StateDomain>(pick(5));
+      return;
+    case 1:
+      state.copies = static_cast<uint32_t>(random_() >> pick(64));
+      return;
+    case 2:
+      buffer.kind = static_cast<fb::BufferKind>(pick(4));
+      return;
+    case 3:
+      small(buffer.state);
+      return;
+    case 4:
+      buffer.next = !buffer.next;
+      return;
+    default:
+      if (kernel.map)
+        kernel.map->inputs = static_cast<uint16_t>(random_());
+      else
+        kernel.name = "map";
+    }
+  }
+
   void body(std::vector<std::unique_ptr<fb::StepT>> &steps) {
     if (steps.empty())
       return;
@@ -146,6 +176,10 @@ private:
       return body(loop->body);
     if (fb::IfT *branch = step.action.AsIf(); branch && pick(8) != 0)
       return body(pick(2) == 0 || branch->otherwise.empty() ? branch->then : branch->otherwise);
+    if (pick(16) == 0) {
+      step.if_finite = !step.if_finite;
+      return;
+    }
     switch (pick(8)) {
     case 0:
       steps.erase(steps.begin() + static_cast<ptrdiff_t>(index));
@@ -239,6 +273,8 @@ private:
       default:
         return ranges(launch->inputs);
       }
+    } else if (fb::PublishT *publish = step.action.AsPublish()) {
+      small(publish->state);
     }
   }
 
@@ -265,8 +301,8 @@ TEST_P(ScheduleDamageTest, DamagedFields) {
   EXPECT_GT(refused, 100u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Samples, ScheduleDamageTest, ::testing::Values(0, 1, 2),
-                         [](const auto &info) { return sampleSchedules()[info.param].name; });
+INSTANTIATE_TEST_SUITE_P(Samples, ScheduleDamageTest, ::testing::Values(0, 1, 2, 3),
+                         [](const auto &info) { return allSampleSchedules()[info.param].name; });
 
 } // namespace
 } // namespace bagua::rt::testing

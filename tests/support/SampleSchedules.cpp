@@ -1,4 +1,4 @@
-// The three algorithms' schedules written by hand.
+// Schedules of algorithms written by hand.
 #include "SampleSchedules.h"
 
 #include "ScheduleBuilder.h"
@@ -202,6 +202,68 @@ fb::ScheduleT decentralizedSchedule() {
              S::list(S::eventsFor(p, zero, neighbours, sent, s.loop(p))));
   });
   return s.take();
+}
+
+fb::ScheduleT gossipMomentumSchedule() {
+  ScheduleBuilder s("gossip_momentum", 1, {fb::DType::F32, fb::DType::F64});
+  E zero = s.constant(0), one = s.constant(1), bytes = s.length() * s.elementBytes();
+  E beta = s.floatParameter("beta", 0.9), lr = s.floatParameter("lr", 0.125, true);
+  using Code = fb::MapInstruction; // Operation, operands: 0 Input, 1 Scalar, 2 Constant, 3 Add, …
+  // beta * m + g; (x + y) * 0.5; w - lr * m.
+  uint32_t accumulate = s.mapKernel(
+      2, 1, {},
+      {Code(1, 0, 0, 0), Code(0, 0, 0, 0), Code(5, 0, 1, 0), Code(0, 1, 0, 0), Code(3, 2, 3, 0)});
+  uint32_t average = s.mapKernel(
+      2, 0, {0.5},
+      {Code(0, 0, 0, 0), Code(0, 1, 0, 0), Code(3, 0, 1, 0), Code(2, 0, 0, 0), Code(5, 2, 3, 0)});
+  uint32_t update = s.mapKernel(
+      2, 1, {},
+      {Code(0, 0, 0, 0), Code(1, 0, 0, 0), Code(0, 1, 0, 0), Code(5, 1, 2, 0), Code(4, 0, 3, 0)});
+  s.state("m");
+
+  E partner = s.pairing(s.constant(7), s.step()), paired = partner != s.rank();
+  s.program("gradient", fb::Event::Gradient, 1, select(paired, one, zero),
+            select(paired, bytes, zero));
+  uint32_t g = s.jobBuffer("gradient", fb::Role::Gradient);
+  uint32_t w = s.jobBuffer("weight", fb::Role::Weight);
+  uint32_t m = s.stateBuffer("m", 0, false, bytes), mNext = s.stateBuffer("m", 0, true, bytes);
+  uint32_t mine = s.scratch("mine", bytes);
+  uint32_t in = s.slots("in", one, bytes);
+  uint32_t made = s.events("made", one), arrived = s.events("arrived", one);
+  uint32_t sent = s.events("sent", one);
+  auto whole = [&](uint32_t buffer) { return S::one(S::range(buffer, zero, bytes)); };
+  s.line(5);
+  s.launch(accumulate, S::list(whole(m), whole(g)), S::list(whole(mine)), s.length(), {},
+           S::event(made, zero), {beta});
+  s.line(6);
+  s.send(partner, 0, S::range(mine, zero, bytes), S::list(S::event(made, zero)),
+         S::event(sent, zero))
+      .guard = paired.node;
+  s.recv(partner, 0, in, zero, bytes, {}, S::event(arrived, zero)).guard = paired.node;
+  s.line(7);
+  s.launch(average, S::list(whole(mine), S::one(S::view(in, zero, zero, bytes))),
+           S::list(whole(mNext)), s.length(), S::list(S::event(arrived, zero)))
+      .guard = paired.node;
+  s.release(in, zero).guard = paired.node;
+  s.launch(s.kernel("copy"), S::list(whole(mine)), S::list(whole(mNext)), s.length()).guard =
+      (partner == s.rank()).node;
+  s.line(8);
+  s.wait(fb::Gate::BeforeUpdate);
+  s.launch(update, S::list(whole(w), whole(mNext)), S::list(whole(w)), s.length(), {}, {}, {lr})
+      .if_finite = true;
+  s.publish(0).if_finite = true;
+  fb::ScheduleT schedule = s.take();
+  schedule.owns_update = true;
+  return schedule;
+}
+
+const std::vector<SampleSchedule> &allSampleSchedules() {
+  static const std::vector<SampleSchedule> samples = [] {
+    std::vector<SampleSchedule> all = sampleSchedules();
+    all.push_back({"gossip_momentum", [] { return gossipMomentumSchedule(); }});
+    return all;
+  }();
+  return samples;
 }
 
 const std::vector<SampleSchedule> &sampleSchedules() {

@@ -16,12 +16,19 @@ fb::ScheduleT bytegradSchedule(int64_t bits = 8, int64_t block = 2048);
 /// before the optimizer step. Accepts f32 and f64.
 fb::ScheduleT decentralizedSchedule();
 
+/// Owns the update: momentum, averaged with a random partner where there is one, and w -= lr * m if
+/// the step is finite. Uses all that is newer than the first readers: a state, kernel bytecode, a
+/// per-step parameter, Pairing, costs of step time. Accepts f32 and f64.
+fb::ScheduleT gossipMomentumSchedule();
+
 struct SampleSchedule {
   const char *name;
   fb::ScheduleT (*build)();
 };
-/// The three above, by name.
+/// The first three above, by name.
 const std::vector<SampleSchedule> &sampleSchedules();
+/// All four.
+const std::vector<SampleSchedule> &allSampleSchedules();
 
 /// Serialized and read back. Aborts on failure: for schedules that are meant to be right.
 std::shared_ptr<const Schedule> loadOrDie(const fb::ScheduleT &schedule);

@@ -38,6 +38,37 @@ E ScheduleBuilder::parameter(const std::string &name, int64_t value, bool perSte
   return expr(ExprOp::Parameter, {}, {}, {}, static_cast<int64_t>(schedule_.parameters.size()) - 1);
 }
 
+E ScheduleBuilder::floatParameter(const std::string &name, double value, bool perStep) {
+  E result = parameter(name, 0, perStep);
+  schedule_.parameters.back()->is_float = true;
+  schedule_.parameters.back()->default_float = value;
+  return result;
+}
+
+fb::StateT &ScheduleBuilder::state(const std::string &name, fb::StateDomain domain) {
+  schedule_.states.push_back(std::make_unique<fb::StateT>());
+  schedule_.states.back()->name = name;
+  schedule_.states.back()->domain = domain;
+  return *schedule_.states.back();
+}
+
+uint32_t ScheduleBuilder::mapKernel(uint16_t inputs, uint16_t scalars,
+                                    std::vector<double> constants,
+                                    std::vector<fb::MapInstruction> code,
+                                    std::vector<uint8_t> broadcast) {
+  uint32_t id = kernel("map");
+  auto map = std::make_unique<fb::MapCodeT>();
+  map->inputs = inputs;
+  map->scalars = scalars;
+  map->constants = std::move(constants);
+  map->outputs = {static_cast<uint16_t>(code.size() - 1)};
+  map->code = std::move(code);
+  map->broadcast = std::move(broadcast);
+  map->broadcast.resize(inputs, 0);
+  schedule_.kernels.back()->map = std::move(map);
+  return id;
+}
+
 uint32_t ScheduleBuilder::kernel(const std::string &name,
                                  std::vector<std::pair<std::string, int64_t>> attributes) {
   auto kernel = std::make_unique<fb::KernelT>();
@@ -80,6 +111,15 @@ uint32_t ScheduleBuilder::scratch(const std::string &name, E bytes) {
   auto &buffers = schedule_.programs.back()->buffers;
   buffers.push_back(std::move(buffer));
   return static_cast<uint32_t>(buffers.size() - 1);
+}
+
+uint32_t ScheduleBuilder::stateBuffer(const std::string &name, uint32_t state, bool next, E bytes) {
+  uint32_t id = scratch(next ? name + "_next" : name, bytes);
+  fb::BufferT &buffer = *schedule_.programs.back()->buffers.back();
+  buffer.kind = fb::BufferKind::State;
+  buffer.state = state;
+  buffer.next = next;
+  return id;
 }
 
 uint32_t ScheduleBuilder::slots(const std::string &name, E count, E bytes) {
@@ -222,6 +262,12 @@ fb::StepT &ScheduleBuilder::wait(fb::Gate gate, Waits waits, Ref signal) {
   fb::WaitT wait;
   wait.gate = gate;
   return add(std::move(wait), fb::Queue::Cpu, std::move(waits), std::move(signal));
+}
+
+fb::StepT &ScheduleBuilder::publish(uint32_t state, Waits waits) {
+  fb::PublishT publish;
+  publish.state = state;
+  return add(std::move(publish), fb::Queue::Cpu, std::move(waits));
 }
 
 void ScheduleBuilder::line(uint32_t line) {

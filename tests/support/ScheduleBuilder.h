@@ -33,14 +33,28 @@ public:
   E step() { return expr(fb::ExprOp::Step); }
   E loop(uint32_t id) { return expr(fb::ExprOp::Loop, {}, {}, {}, id); }
   E parameter(const std::string &name, int64_t value, bool perStep = false);
+  E floatParameter(const std::string &name, double value, bool perStep = false);
+  E bucket() { return expr(fb::ExprOp::Bucket); }
+  /// This rank's partner, or itself.
+  E pairing(E seed, E round) { return expr(fb::ExprOp::Pairing, seed, round); }
 
   uint32_t kernel(const std::string &name,
                   std::vector<std::pair<std::string, int64_t>> attributes = {});
+
+  /// Kernel "map" with one output: the last instruction's value. Operations are
+  /// bagua::kernels::MapOp.
+  uint32_t mapKernel(uint16_t inputs, uint16_t scalars, std::vector<double> constants,
+                     std::vector<fb::MapInstruction> code, std::vector<uint8_t> broadcast = {});
+
+  /// Over the bucket, beginning with zeros; the caller may change what is returned.
+  fb::StateT &state(const std::string &name, fb::StateDomain domain = fb::StateDomain::Bucket);
 
   /// Later declarations and steps belong to this program.
   void program(const std::string &name, fb::Event event, uint32_t channels, E rounds, E wireBytes);
   uint32_t jobBuffer(const std::string &name, fb::Role role);
   uint32_t scratch(const std::string &name, E bytes);
+  /// A buffer for state number `state`; "name" or "name_next".
+  uint32_t stateBuffer(const std::string &name, uint32_t state, bool next, E bytes);
   uint32_t slots(const std::string &name, E count, E bytes);
   uint32_t events(const std::string &name, E count);
 
@@ -71,6 +85,7 @@ public:
   fb::StepT &launch(uint32_t kernel, std::vector<RangesPtr> inputs, std::vector<RangesPtr> outputs,
                     E count, Waits waits = {}, Ref signal = {}, std::vector<E> scalars = {});
   fb::StepT &wait(fb::Gate gate, Waits waits = {}, Ref signal = {});
+  fb::StepT &publish(uint32_t state, Waits waits = {});
 
   /// Steps added from now on come from this line of "<name>.mlir".
   void line(uint32_t line);

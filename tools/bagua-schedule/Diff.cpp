@@ -127,7 +127,7 @@ std::string kernelText(const fb::KernelT &kernel) {
   std::string text = kernel.name;
   for (const auto &attribute : kernel.attributes)
     absl::StrAppend(&text, " ", attribute->name, "=", attribute->value);
-  return text;
+  return text + codeText(kernel);
 }
 
 std::vector<std::string> Differ::run() {
@@ -155,6 +155,13 @@ std::vector<std::string> Differ::run() {
         value(where + ": default", a.default_float, b.default_float);
       });
   list(
+      "state", a_.states, b_.states, [](auto &state) { return state.name; },
+      [&](size_t i, const fb::StateT &a, const fb::StateT &b) {
+        std::string where = absl::StrCat("state ", i, " '", a.name, "'");
+        value<std::string>(where + ": name", a.name, b.name);
+        value(where, stateText(a), stateText(b));
+      });
+  list(
       "program", a_.programs, b_.programs, [](auto &p) { return p.name; },
       [&](size_t, const fb::ProgramT &a, const fb::ProgramT &b) { program(a, b); });
   if (found_ > lines_.size())
@@ -180,6 +187,10 @@ void Differ::program(const fb::ProgramT &a, const fb::ProgramT &b) {
                             fb::EnumNameBufferKind(y.kind));
          if (x.kind == fb::BufferKind::Job)
            value<std::string>(at + "role", fb::EnumNameRole(x.role), fb::EnumNameRole(y.role));
+         if (x.kind == fb::BufferKind::State && y.kind == fb::BufferKind::State) {
+           value(at + "state", nameIn(a_.states, x.state), nameIn(b_.states, y.state));
+           flag(at + "next", x.next, y.next);
+         }
          expr(at + "bytes", x.bytes, y.bytes);
        });
   list(where + "slots", a.slots, b.slots, name,
@@ -234,6 +245,7 @@ void Differ::step(const std::string &where, const fb::StepT &a, const fb::StepT 
   }
   value<std::string>(at + "queue", fb::EnumNameQueue(a.queue), fb::EnumNameQueue(b.queue));
   expr(at + "guard", a.guard, b.guard);
+  flag(at + "if_finite", a.if_finite, b.if_finite);
   auto eventText = [](const std::vector<std::unique_ptr<fb::EventsT>> &events) {
     return [&events](const fb::EventRefT &ref) { return events[ref.id]->name; };
   };
@@ -286,6 +298,9 @@ void Differ::step(const std::string &where, const fb::StepT &a, const fb::StepT 
   } else if (const fb::WaitT *wait = a.action.AsWait()) {
     value<std::string>(at + "gate", fb::EnumNameGate(wait->gate),
                        fb::EnumNameGate(b.action.AsWait()->gate));
+  } else if (const fb::PublishT *publish = a.action.AsPublish()) {
+    value(at + "state", nameIn(a_.states, publish->state),
+          nameIn(b_.states, b.action.AsPublish()->state));
   }
 }
 

@@ -24,11 +24,11 @@ std::string lower(absl::string_view text) {
 
 std::string kernelText(const fb::KernelT &kernel) {
   if (kernel.attributes.empty())
-    return kernel.name;
+    return kernel.name + codeText(kernel);
   std::vector<std::string> attributes;
   for (const auto &attribute : kernel.attributes)
     attributes.push_back(absl::StrCat(attribute->name, " = ", attribute->value));
-  return absl::StrCat(kernel.name, " {", absl::StrJoin(attributes, ", "), "}");
+  return absl::StrCat(kernel.name, " {", absl::StrJoin(attributes, ", "), "}", codeText(kernel));
 }
 
 std::string header(const rt::Schedule &schedule) {
@@ -57,6 +57,8 @@ public:
                       parameter->is_float ? absl::StrCat("f64 = ", parameter->default_float)
                                           : absl::StrCat("i64 = ", parameter->default_int),
                       parameter->per_step ? ", per step" : "", "\n");
+    for (const auto &state : ir_.states)
+      absl::StrAppend(&text_, "  state @", state->name, " : ", stateText(*state), "\n");
     for (const auto &kernel : ir_.kernels)
       absl::StrAppend(&text_, "  kernel ", kernelText(*kernel), "\n");
     for (const std::string &definition : expr_.definitions())
@@ -74,17 +76,22 @@ private:
                     " channels\n  rounds ", expr_(program.rounds), "\n  wire_bytes ",
                     expr_(program.wire_bytes), "\n");
     for (const auto &buffer : program.buffers)
-      absl::StrAppend(&text_, "  buffer ", buffer->name, " : ",
-                      buffer->kind == fb::BufferKind::Job
-                          ? absl::StrCat("job ", lower(fb::EnumNameRole(buffer->role)))
-                          : "scratch",
-                      ", ", expr_(buffer->bytes), " bytes\n");
+      absl::StrAppend(&text_, "  buffer ", buffer->name, " : ", kindText(*buffer), ", ",
+                      expr_(buffer->bytes), " bytes\n");
     for (const auto &slots : program.slots)
       absl::StrAppend(&text_, "  slots ", slots->name, " : ", expr_(slots->count), " of ",
                       expr_(slots->bytes), " bytes\n");
     for (const auto &events : program.events)
       absl::StrAppend(&text_, "  events ", events->name, " : ", expr_(events->count), "\n");
     body(program.body, "", 1);
+  }
+
+  std::string kindText(const fb::BufferT &buffer) const {
+    if (buffer.kind == fb::BufferKind::Job)
+      return absl::StrCat("job ", lower(fb::EnumNameRole(buffer.role)));
+    if (buffer.kind == fb::BufferKind::State)
+      return absl::StrCat("state @", ir_.states[buffer.state]->name, buffer.next ? " next" : "");
+    return "scratch";
   }
 
   void line(size_t depth, const std::string &what, uint32_t location) {
@@ -184,7 +191,11 @@ private:
             ")");
     } else if (const fb::WaitT *wait = step.action.AsWait()) {
       text = absl::StrCat("wait ", lower(fb::EnumNameGate(wait->gate)));
+    } else if (const fb::PublishT *publish = step.action.AsPublish()) {
+      text = absl::StrCat("publish @", ir_.states[publish->state]->name);
     }
+    if (step.if_finite)
+      text += " if_finite";
     if (step.guard != kNone)
       absl::StrAppend(&text, " guard ", expr_(step.guard));
     if (!step.waits.empty())
@@ -211,8 +222,8 @@ public:
       : schedule_(schedule), flat_(flat), program_(*flat.source), expr_(schedule.ir(), false) {}
 
   std::string run() {
-    std::string text = absl::StrCat("\nprogram ", program_.name, "  rounds ", flat_.rounds,
-                                    ", wire bytes ", flat_.wireBytes, "\n");
+    std::string text = absl::StrCat("\nprogram ", program_.name, "  rounds ", value(flat_.rounds),
+                                    ", wire bytes ", value(flat_.wireBytes), "\n");
     for (size_t i = 0; i < flat_.bufferBytes.size(); ++i)
       absl::StrAppend(&text, "  buffer ", program_.buffers[i]->name, " : ", flat_.bufferBytes[i],
                       " bytes\n");
@@ -285,7 +296,12 @@ private:
     case Kind::Wait:
       text = absl::StrCat("wait ", lower(fb::EnumNameGate(step.gate)));
       break;
+    case Kind::Publish:
+      text = absl::StrCat("publish @", schedule_.ir().states[step.state]->name);
+      break;
     }
+    if (step.ifFinite)
+      text += " if_finite";
     if (step.guarded)
       absl::StrAppend(&text, " guard ", value(step.guard));
     if (!step.waits.empty())

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 
 #include <algorithm>
 
@@ -64,6 +65,8 @@ const char *functionOf(ExprOp op) {
     return "float";
   case ExprOp::FPowInt:
     return "pow";
+  case ExprOp::Pairing:
+    return "pairing";
   default:
     return "?";
   }
@@ -87,6 +90,8 @@ const char *leafOf(ExprOp op) {
     return "element_bytes";
   case ExprOp::Step:
     return "step";
+  case ExprOp::Bucket:
+    return "bucket";
   default:
     return "?";
   }
@@ -168,6 +173,47 @@ private:
 
 } // namespace
 
+std::string codeText(const fb::KernelT &kernel) {
+  auto map = [](const fb::MapCodeT &code) {
+    return absl::StrCat(code.inputs, " inputs, ", code.scalars, " scalars, broadcast [",
+                        absl::StrJoin(code.broadcast, " "), "], constants [",
+                        absl::StrJoin(code.constants, " ",
+                                      [](std::string *out, double value) {
+                                        absl::StrAppendFormat(out, "%.17g", value);
+                                      }),
+                        "], code [",
+                        absl::StrJoin(code.code, "; ",
+                                      [](std::string *out, const fb::MapInstruction &instruction) {
+                                        absl::StrAppend(out, instruction.op(), " ", instruction.a(),
+                                                        " ", instruction.b(), " ", instruction.c());
+                                      }),
+                        "], outputs [", absl::StrJoin(code.outputs, " "), "]");
+  };
+  std::string text;
+  if (kernel.map)
+    text = absl::StrCat(" (", map(*kernel.map), ")");
+  if (const fb::CodecCodeT *codec = kernel.codec.get())
+    absl::StrAppend(&text, " (block ", codec->block, ", ", codec->header_count, " headers, ",
+                    codec->code_bits, codec->signed_codes ? " signed" : "", " bits, reductions [",
+                    absl::StrJoin(codec->reductions, " "), "], stats (", map(*codec->stats),
+                    "), headers (", map(*codec->headers), "), encode (", map(*codec->encode),
+                    "), decode (", map(*codec->decode), "))");
+  return text;
+}
+
+std::string stateText(const fb::StateT &state) {
+  std::string text = fb::EnumNameStateDomain(state.domain);
+  if (state.domain == fb::StateDomain::Neighbors)
+    absl::StrAppend(&text, "(", state.copies, ")");
+  absl::StrAppend(&text, " = ");
+  if (state.initial_weight)
+    absl::StrAppend(&text, "weight");
+  else
+    absl::StrAppendFormat(&text, "%.17g", state.initial);
+  absl::StrAppend(&text, ", on resize ", fb::EnumNameOnResize(state.on_resize));
+  return text;
+}
+
 unsigned operandCount(ExprOp op) {
   switch (op) {
   case ExprOp::Select:
@@ -175,6 +221,8 @@ unsigned operandCount(ExprOp op) {
   case ExprOp::Not:
   case ExprOp::ToFloat:
     return 1;
+  case ExprOp::Bucket:
+    return 0;
   default:
     return op < ExprOp::Add ? 0 : 2;
   }

@@ -11,6 +11,11 @@ namespace bagua::tools {
 /// Operands that `op` uses: the first 0 to 3 of a, b, c.
 unsigned operandCount(fb::ExprOp op);
 
+/// The bytecode of a kernel on one line; empty if it has none.
+std::string codeText(const fb::KernelT &kernel);
+/// "Bucket = 0, on resize Mean".
+std::string stateText(const fb::StateT &state);
+
 class ExprText {
 public:
   /// `schedule` must outlive it and be valid. Very long subexpressions, and with `nameShared` also

@@ -10,11 +10,31 @@ namespace bagua::rt {
 struct BindValues {
   int64_t world = 1, rank = 0, localRank = 0, localSize = 1, nodes = 1;
   int64_t length = 0; ///< Elements in the bucket.
+  int64_t bucket = 0; ///< Its number in the job.
   fb::DType dtype = fb::DType::F32;
   std::vector<int64_t> intParameters;  ///< By parameter index; per-step ones hold their default.
   std::vector<double> floatParameters; ///< By parameter index.
 };
 int64_t elementBytes(fb::DType dtype);
+
+/// Elements [begin, end) of a bucket.
+struct Shard {
+  int64_t begin = 0, end = 0;
+};
+/// Shard `rank` of `world`: with B = ceil(length / grain), elements from min(length, grain *
+/// floor(rank * B / world)) to where the next begins.
+Shard shardOf(int64_t length, int64_t grain, int64_t world, int64_t rank);
+
+/// Elements that this rank keeps of a state.
+int64_t stateElements(const fb::ScheduleT &schedule, const fb::StateT &state,
+                      const BindValues &values);
+
+/// The partner of `rank` in round `round` of the random matching `seed`; `rank` itself where it has
+/// none (one rank of an odd world). A Fisher-Yates shuffle of the ranks, for i = world - 1 … 1
+/// swapping place i with place floor(h(i) * (i + 1) / 2^64), h(i) = mix(mix(mix(seed) ^ round) ^
+/// i), mix the output function of SplitMix64; then places 2k and 2k + 1 are partners. Takes time
+/// O(world).
+int64_t pairingPartner(int64_t seed, int64_t round, int64_t world, int64_t rank);
 
 /// Values that may change from step to step.
 struct StepValues {
@@ -40,7 +60,7 @@ struct ByteRange {
 };
 
 struct FlatStep {
-  enum class Kind : uint8_t { Send, Recv, Release, Launch, Wait };
+  enum class Kind : uint8_t { Send, Recv, Release, Launch, Wait, Publish };
   Kind kind;
   fb::Queue queue;
   std::vector<uint32_t> waits; ///< Flat event numbers, sorted, unique.
@@ -53,8 +73,10 @@ struct FlatStep {
   uint32_t kernel = kNone; ///< Launch.
   std::vector<ByteRange> inputs, outputs;
   std::vector<StepExpr> scalars;
-  uint64_t count = 0; ///< Launch: elements.
-  fb::Gate gate{};    ///< Wait.
+  uint64_t count = 0;     ///< Launch: elements.
+  fb::Gate gate{};        ///< Wait.
+  uint32_t state = kNone; ///< Publish.
+  bool ifFinite = false;  ///< Launch, Publish: see Step.if_finite.
   uint32_t location = 0;
 };
 
@@ -68,16 +90,16 @@ struct FlatProgram {
   uint32_t eventCount = 0;
   std::vector<uint32_t> firstEvent; ///< Flat number of each event array's element 0.
   std::vector<FlatStep> steps;      ///< Program order; queues interleave.
-  uint64_t wireBytes = 0;           ///< Program.wire_bytes evaluated.
-  uint64_t rounds = 0;
+  StepExpr wireBytes, rounds;       ///< Constants are not negative.
 };
 
 /// Errors: overflow, division by zero, a range outside its buffer or its message, a slot or event
-/// index outside its pool, a bind-time peer outside [0, world) or equal to rank, an event signalled
-/// twice, a slot used against program order (received into while it holds a message, read or
-/// released while it holds none, or under another guard), a Job buffer of another size than the
-/// bucket's, more than kMaxSteps steps or as much other work; each names program, location and
-/// value. Values missing in `values`' parameters are the defaults.
+/// index outside its pool, a bind-time peer outside [0, world) or, unless a guard leaves it out,
+/// equal to rank, an event signalled twice, a slot used against program order (received into while
+/// it holds a message, read or released while it holds none, or under another guard), a Job or
+/// State buffer of another size than the bucket's or the state's, more than kMaxSteps steps or as
+/// much other work; each names program, location and value. Values missing in `values`' parameters
+/// are the defaults.
 ///
 /// Zero-byte sends, receives (with their releases) and launches of zero elements become steps that
 /// are left out; events they would signal count as set (removed from `waits`).

@@ -52,8 +52,8 @@ public:
   Status run() {
     BAGUA_ASSIGN(flat_, expand(*plan_.schedule, *plan_.program, plan_.bindValues));
     plan_.eventCount = flat_.eventCount;
-    plan_.wireBytes = flat_.wireBytes;
-    plan_.rounds = flat_.rounds;
+    plan_.wireBytes =
+        flat_.wireBytes.isConstant ? static_cast<uint64_t>(flat_.wireBytes.intValue) : 0;
     plan_.spanName = trace_.name({plan_.program->name, bucket_.name, "", ""});
     plan_.channels.assign(plan_.program->channels, {});
     BAGUA_TRY(declareBuffers());

@@ -110,7 +110,7 @@ public:
   std::vector<std::vector<Channel *>> channels;
   uint32_t gatesUsed = 0; ///< Bit per fb::Gate.
   uint32_t spanName = 0;
-  uint64_t wireBytes = 0, rounds = 0;
+  uint64_t wireBytes = 0; ///< Of one run, where it is known at bind.
 
 private:
   class Resolver;

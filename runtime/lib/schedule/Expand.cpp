@@ -54,6 +54,7 @@ private:
   StatusOr<uint64_t> evaluateSize(uint32_t node, absl::string_view what);
   StatusOr<bool> isLeftOut(uint32_t when, absl::string_view what);
   StatusOr<StepExpr> freeze(uint32_t node, absl::string_view what);
+  StatusOr<StepExpr> cost(uint32_t node, absl::string_view what);
   /// Calls `each` for every value of `variable`, or once.
   template <typename F>
   Status forEach(uint32_t variable, uint32_t lower, uint32_t upper, absl::string_view what,
@@ -62,7 +63,7 @@ private:
   Status declare();
   Status body(const std::vector<std::unique_ptr<fb::StepT>> &steps);
   Status step(const fb::StepT &step);
-  Status transferPeer(uint32_t node, StepExpr &peer, absl::string_view what);
+  Status transferPeer(uint32_t node, FlatStep &flat, absl::string_view what);
   Status send(const fb::SendT &send, FlatStep &flat, bool &leftOut);
   Status recv(const fb::RecvT &recv, FlatStep &flat, bool &leftOut);
   Status release(const fb::ReleaseT &release, FlatStep &flat, bool &leftOut);
@@ -130,6 +131,13 @@ StatusOr<StepExpr> Expander::freeze(uint32_t node, absl::string_view what) {
   return expr;
 }
 
+StatusOr<StepExpr> Expander::cost(uint32_t node, absl::string_view what) {
+  BAGUA_ASSIGN(StepExpr expr, freeze(node, what));
+  if (expr.isConstant && expr.intValue < 0)
+    return error(absl::StrCat(what, " is ", expr.intValue, ", expected at least 0"));
+  return expr;
+}
+
 template <typename F>
 Status Expander::forEach(uint32_t variable, uint32_t lower, uint32_t upper, absl::string_view what,
                          F &&each) {
@@ -159,6 +167,14 @@ Status Expander::declare() {
     uint64_t jobBytes = static_cast<uint64_t>(values_.length * elementBytes(values_.dtype));
     if (buffer->kind == fb::BufferKind::Job && bytes != jobBytes)
       return error(absl::StrCat(what, " is ", bytes, ", expected the bucket's ", jobBytes));
+    if (buffer->kind == fb::BufferKind::State) {
+      const fb::StateT &state = *schedule_.ir().states[buffer->state];
+      auto stateBytes = static_cast<uint64_t>(stateElements(schedule_.ir(), state, values_) *
+                                              elementBytes(values_.dtype));
+      if (bytes != stateBytes)
+        return error(absl::StrCat(what, " is ", bytes, ", expected the ", stateBytes, " of state '",
+                                  state.name, "'"));
+    }
     flat_.bufferBytes.push_back(bytes);
   }
   uint64_t slotCount = 0;
@@ -191,8 +207,8 @@ Status Expander::declare() {
   flat_.eventCount = static_cast<uint32_t>(eventCount);
   eventStates_.assign(eventCount, EventState::Unset);
   slotStates_.resize(slotCount);
-  BAGUA_ASSIGN(flat_.wireBytes, evaluateSize(program_.wire_bytes, "wire_bytes"));
-  BAGUA_ASSIGN(flat_.rounds, evaluateSize(program_.rounds, "rounds"));
+  BAGUA_ASSIGN(flat_.wireBytes, cost(program_.wire_bytes, "wire_bytes"));
+  BAGUA_ASSIGN(flat_.rounds, cost(program_.rounds, "rounds"));
   return absl::OkStatus();
 }
 
@@ -243,6 +259,7 @@ Status Expander::step(const fb::StepT &step) {
   FlatStep flat{};
   flat.queue = step.queue;
   flat.location = step.location;
+  flat.ifFinite = step.if_finite;
   if (step.guard != kNone) {
     BAGUA_ASSIGN(flat.guard, freeze(step.guard, "guard"));
     flat.guarded = !flat.guard.isConstant || flat.guard.intValue == 0;
@@ -264,6 +281,10 @@ Status Expander::step(const fb::StepT &step) {
   case fb::Action::Wait:
     flat.kind = FlatStep::Kind::Wait;
     flat.gate = step.action.AsWait()->gate;
+    break;
+  case fb::Action::Publish:
+    flat.kind = FlatStep::Kind::Publish;
+    flat.state = step.action.AsPublish()->state;
     break;
   default:
     BAGUA_CHECK(false); // The validator has refused it.
@@ -303,8 +324,11 @@ StatusOr<uint32_t> Expander::event(const fb::EventRefT &ref, absl::string_view w
   return flat_.firstEvent[ref.id] + static_cast<uint32_t>(index);
 }
 
-Status Expander::transferPeer(uint32_t node, StepExpr &peer, absl::string_view what) {
-  BAGUA_ASSIGN(peer, freeze(node, what));
+Status Expander::transferPeer(uint32_t node, FlatStep &flat, absl::string_view what) {
+  if (flat.guarded && flat.guard.isConstant)
+    return absl::OkStatus(); // Never happens, and its peer may mean nothing.
+  BAGUA_ASSIGN(flat.peer, freeze(node, what));
+  const StepExpr &peer = flat.peer;
   if (peer.isConstant &&
       (peer.intValue < 0 || peer.intValue >= values_.world || peer.intValue == values_.rank))
     return error(
@@ -319,7 +343,7 @@ Status Expander::send(const fb::SendT &send, FlatStep &flat, bool &leftOut) {
   BAGUA_TRY(range(*send.source, flat, "Send: source", source));
   flat.range = source.front();
   leftOut = flat.range.bytes == 0;
-  return leftOut ? absl::OkStatus() : transferPeer(send.peer, flat.peer, "Send: peer");
+  return leftOut ? absl::OkStatus() : transferPeer(send.peer, flat, "Send: peer");
 }
 
 StatusOr<Expander::SlotState *> Expander::slot(uint32_t pool, uint32_t indexNode, uint32_t &index,
@@ -360,7 +384,7 @@ Status Expander::recv(const fb::RecvT &recv, FlatStep &flat, bool &leftOut) {
   state->bytes = flat.range.bytes;
   state->guarded = flat.guarded;
   state->guard = flat.guard;
-  return leftOut ? absl::OkStatus() : transferPeer(recv.peer, flat.peer, "Recv: peer");
+  return leftOut ? absl::OkStatus() : transferPeer(recv.peer, flat, "Recv: peer");
 }
 
 Status Expander::release(const fb::ReleaseT &release, FlatStep &flat, bool &leftOut) {
@@ -442,6 +466,33 @@ Status Expander::launch(const fb::LaunchT &launch, FlatStep &flat, bool &leftOut
 } // namespace
 
 int64_t elementBytes(fb::DType dtype) { return dtype == fb::DType::F64 ? 8 : 4; }
+
+Shard shardOf(int64_t length, int64_t grain, int64_t world, int64_t rank) {
+  int64_t grains = length / grain + (length % grain != 0 ? 1 : 0);
+  auto begin = [&](int64_t i) {
+    // Wide: world and grains are each of any size.
+    auto first = static_cast<__int128>(i) * grains / world * grain;
+    return static_cast<int64_t>(std::min<__int128>(length, first));
+  };
+  return {begin(rank), begin(rank + 1)};
+}
+
+int64_t stateElements(const fb::ScheduleT &schedule, const fb::StateT &state,
+                      const BindValues &values) {
+  switch (state.domain) {
+  case fb::StateDomain::Bucket:
+    return values.length;
+  case fb::StateDomain::Shard: {
+    Shard shard = shardOf(values.length, schedule.grain, values.world, values.rank);
+    return shard.end - shard.begin;
+  }
+  case fb::StateDomain::Scalar:
+    return 1;
+  case fb::StateDomain::Neighbors:
+    return values.length * static_cast<int64_t>(state.copies);
+  }
+  BAGUA_CHECK(false); // The validator has refused it.
+}
 
 StatusOr<FlatProgram> expand(const Schedule &schedule, const fb::ProgramT &program,
                              const BindValues &values) {

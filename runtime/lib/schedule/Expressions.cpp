@@ -38,6 +38,7 @@ Signature signatureOf(ExprOp op) {
   case ExprOp::ElementBytes:
   case ExprOp::Step:
   case ExprOp::Loop:
+  case ExprOp::Bucket:
     return {0, {}, Type::Int};
   case ExprOp::ConstFloat:
     return {0, {}, Type::Float};
@@ -57,6 +58,7 @@ Signature signatureOf(ExprOp op) {
   case ExprOp::Le:
   case ExprOp::And:
   case ExprOp::Or:
+  case ExprOp::Pairing:
     return {2, {Type::Int, Type::Int}, Type::Int};
   case ExprOp::Not:
     return {1, {Type::Int}, Type::Int};
@@ -98,6 +100,14 @@ double powInt(double base, int64_t exponent) {
     if (left & 1)
       result *= square;
   return exponent < 0 ? 1.0 / result : result;
+}
+
+/// The finalizer of SplitMix64 (Steele, Lea, Flood 2014) after its increment.
+uint64_t mix64(uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+  return x ^ x >> 31;
 }
 
 /// One node, given a context that knows leaves and operands. Select, And and Or evaluate only what
@@ -245,6 +255,14 @@ template <typename Context> bool compute(Context &context, uint32_t node, ExprVa
       return false;
     out.asFloat = powInt(a.asFloat, b.asInt);
     return true;
+  case ExprOp::Bucket:
+    out.asInt = context.bind().bucket;
+    return true;
+  case ExprOp::Pairing:
+    if (!operands())
+      return false;
+    out.asInt = pairingPartner(a.asInt, b.asInt, context.bind().world, context.bind().rank);
+    return true;
   }
   return context.fail(node, "unknown operation");
 }
@@ -316,6 +334,31 @@ bool isFloatNode(const fb::ScheduleT &schedule, uint32_t node) {
 }
 
 } // namespace
+
+int64_t pairingPartner(int64_t seed, int64_t round, int64_t world, int64_t rank) {
+  // Follows places through the shuffle instead of keeping the permutation: no memory.
+  auto swapWith = [&](int64_t i) {
+    uint64_t hash = mix64(mix64(mix64(static_cast<uint64_t>(seed)) ^ static_cast<uint64_t>(round)) ^
+                          static_cast<uint64_t>(i));
+    return static_cast<int64_t>(
+        static_cast<unsigned __int128>(hash) * static_cast<uint64_t>(i + 1) >> 64);
+  };
+  auto follow = [](int64_t &place, int64_t i, int64_t j) {
+    if (place == i)
+      place = j;
+    else if (place == j)
+      place = i;
+  };
+  int64_t place = rank;
+  for (int64_t i = world - 1; i > 0; --i)
+    follow(place, i, swapWith(i));
+  if ((place ^ 1) >= world)
+    return rank;
+  place ^= 1;
+  for (int64_t i = 1; i < world; ++i)
+    follow(place, i, swapWith(i));
+  return place;
+}
 
 unsigned operandCount(fb::ExprOp op) { return signatureOf(op).operands; }
 

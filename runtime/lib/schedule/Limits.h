@@ -17,8 +17,11 @@ struct Limits {
   size_t proofBytes = size_t{1} << 20;
   size_t expressions = 1u << 16;
   size_t parameters = 256;
+  size_t states = 256;
+  uint32_t stateCopies = 256; ///< Buckets of one state.
   size_t kernels = 4096;
-  size_t attributes = 64; ///< Of one kernel.
+  size_t attributes = 64;  ///< Of one kernel.
+  size_t mapEntries = 256; ///< Instructions, constants, outputs, inputs of one piece of bytecode.
   size_t locations = 1u << 16;
   size_t programs = 64;
   size_t declarations = 4096; ///< Buffers, slots, events of one program, each.

@@ -1,6 +1,7 @@
 // Reads and writes schedule files: header, digest, FlatBuffer.
 #include "bagua/Schedule.h"
 
+#include "Expressions.h"
 #include "Limits.h"
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,7 @@
 #define XXH_INLINE_ALL
 #include "xxhash.h"
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstddef>
@@ -20,7 +22,35 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the header is read in place");
 
 constexpr char kMagic[8] = {'B', 'A', 'G', 'U', 'A', 'S', 'C', 'H'};
-constexpr uint64_t kKnownFeatures = 0;
+/// Everything that came after the first readers: states, gates that know whether a step is finite,
+/// kernel bytecode, Bucket and Pairing, costs of step time.
+constexpr uint64_t kFeatureState = 1;
+constexpr uint64_t kKnownFeatures = kFeatureState;
+
+bool bodyNeedsState(const std::vector<std::unique_ptr<fb::StepT>> &steps) {
+  return std::any_of(steps.begin(), steps.end(), [](const auto &step) {
+    if (const fb::ForT *loop = step->action.AsFor())
+      return bodyNeedsState(loop->body);
+    if (const fb::IfT *branch = step->action.AsIf())
+      return bodyNeedsState(branch->then) || bodyNeedsState(branch->otherwise);
+    return step->if_finite; // Publish and State buffers need a state.
+  });
+}
+
+/// Of a valid schedule.
+uint64_t requiredFeatures(const fb::ScheduleT &schedule, const PoolFacts &facts) {
+  bool state =
+      !schedule.states.empty() ||
+      std::any_of(schedule.expressions.begin(), schedule.expressions.end(),
+                  [](const auto &expr) { return expr->op > fb::ExprOp::FPowInt; }) ||
+      std::any_of(schedule.kernels.begin(), schedule.kernels.end(),
+                  [](const auto &kernel) { return kernel->map || kernel->codec; }) ||
+      std::any_of(schedule.programs.begin(), schedule.programs.end(), [&](const auto &program) {
+        return facts.nodes[program->rounds].isStep || facts.nodes[program->wire_bytes].isStep ||
+               bodyNeedsState(program->body);
+      });
+  return state ? kFeatureState : 0;
+}
 
 Digest digestOf(std::span<const uint8_t> file) {
   constexpr size_t begin = offsetof(FileHeader, digest), end = begin + sizeof(Digest);
@@ -60,10 +90,11 @@ public:
            each(s.locations(), [&](const fb::Location &l) { return string(l.file()); }) &&
            each(s.kernels(),
                 [&](const fb::Kernel &k) {
-                  return string(k.name()) &&
+                  return string(k.name()) && map(k.map()) && codec(k.codec()) &&
                          each(k.attributes(),
                               [&](const fb::KernelAttribute &a) { return string(a.name()); });
                 }) &&
+           each(s.states(), [&](const fb::State &state) { return string(state.name()); }) &&
            each(s.programs(), [&](const fb::Program &p) { return program(p); });
   }
 
@@ -77,6 +108,14 @@ private:
   bool string(const flatbuffers::String *text) { return !text || take(text->size()); }
   template <typename T> bool numbers(const flatbuffers::Vector<T> *vector) {
     return !vector || take(size_t{vector->size()} * sizeof(T));
+  }
+  bool map(const fb::MapCode *code) {
+    return !code || (numbers(code->code()) && numbers(code->constants()) &&
+                     numbers(code->outputs()) && numbers(code->broadcast()));
+  }
+  bool codec(const fb::CodecCode *code) {
+    return !code || (map(code->stats()) && numbers(code->reductions()) && map(code->headers()) &&
+                     map(code->encode()) && map(code->decode()));
   }
   template <typename T, typename F>
   bool each(const flatbuffers::Vector<flatbuffers::Offset<T>> *vector, F &&f) {
@@ -206,6 +245,7 @@ const fb::ProgramT *Schedule::program(fb::Event event) const {
 
 StatusOr<std::vector<uint8_t>> serialize(const fb::ScheduleT &schedule) {
   BAGUA_TRY(validate(schedule));
+  BAGUA_ASSIGN(PoolFacts facts, poolFacts(schedule));
   flatbuffers::FlatBufferBuilder builder(4096);
   fb::FinishScheduleBuffer(builder, fb::Schedule::Pack(builder, &schedule));
 
@@ -213,6 +253,7 @@ StatusOr<std::vector<uint8_t>> serialize(const fb::ScheduleT &schedule) {
   std::memcpy(header.magic, kMagic, sizeof(kMagic));
   header.version = kFormatVersion;
   header.headerBytes = sizeof(header);
+  header.requiredFeatures = requiredFeatures(schedule, facts);
   header.payloadBytes = builder.GetSize();
   std::vector<uint8_t> bytes(sizeof(header) + builder.GetSize());
   if (bytes.size() > kLimits.fileBytes)

@@ -91,6 +91,9 @@ private:
   Status action(const fb::RecvT &recv);
   Status action(const fb::ReleaseT &release);
   Status action(const fb::LaunchT &launch);
+  Status state(const fb::StateT &state) const;
+  Status kernel(const fb::KernelT &kernel) const;
+  Status code(const fb::MapCodeT &code, const std::string &what) const;
   Status range(const fb::RangeT &range, absl::string_view what) const;
   Status ranges(const fb::RangesT &ranges, absl::string_view what);
   Status eventRef(const fb::EventRefT &ref, absl::string_view what);
@@ -99,6 +102,7 @@ private:
   const fb::ScheduleT &schedule_;
   const fb::ProgramT *program_ = nullptr;
   PoolFacts facts_;
+  std::set<uint32_t> nextStates_; ///< That have a next buffer in the program at hand.
   std::vector<uint32_t> scope_;   ///< Loop variables.
   std::vector<std::string> path_; ///< Of the step at hand, e.g. {"2", "then 0"}.
   uint32_t location_ = kNone;
@@ -183,6 +187,7 @@ Status Validator::run() {
   BAGUA_TRY(list(s.kernels, kLimits.kernels, "kernel"));
   BAGUA_TRY(list(s.locations, kLimits.locations, "location"));
   BAGUA_TRY(list(s.programs, kLimits.programs, "program"));
+  BAGUA_TRY(list(s.states, kLimits.states, "state"));
   BAGUA_TRY(count(s.proof.size(), kLimits.proofBytes, "proof byte"));
 
   if (s.dtypes.empty() || s.dtypes.size() > 2) // schedule_S05
@@ -207,23 +212,13 @@ Status Validator::run() {
   if (const std::string *twice = duplicate(
           s.parameters, [](auto &p) -> const std::string & { return p.name; })) // schedule_S03
     return error("S03", absl::StrCat("two parameters are named '", *twice, "'"));
-  for (const auto &kernel : s.kernels) {
-    if (kernel->name.empty()) // schedule_S02
-      return error("S02", "a kernel's name is empty");
-    BAGUA_TRY(name(kernel->name, "a kernel's name"));
-    BAGUA_TRY(list(kernel->attributes, kLimits.attributes, "attribute"));
-    for (const auto &attribute : kernel->attributes) {
-      if (attribute->name.empty()) // schedule_S02
-        return error("S02",
-                     absl::StrCat("an attribute's name of kernel '", kernel->name, "' is empty"));
-      BAGUA_TRY(name(attribute->name, "an attribute's name"));
-    }
-    if (const std::string *twice =
-            duplicate(kernel->attributes,
-                      [](auto &a) -> const std::string & { return a.name; })) // schedule_S03
-      return error("S03",
-                   absl::StrCat("kernel '", kernel->name, "' has attribute '", *twice, "' twice"));
-  }
+  for (const auto &kernel : s.kernels)
+    BAGUA_TRY(this->kernel(*kernel));
+  for (const auto &state : s.states)
+    BAGUA_TRY(this->state(*state));
+  if (const std::string *twice = duplicate(
+          s.states, [](auto &p) -> const std::string & { return p.name; })) // schedule_S03
+    return error("S03", absl::StrCat("two states are named '", *twice, "'"));
 
   auto facts = poolFacts(s);
   BAGUA_TRY(facts.status());
@@ -243,6 +238,86 @@ Status Validator::run() {
   return absl::OkStatus();
 }
 
+Status Validator::kernel(const fb::KernelT &kernel) const {
+  if (kernel.name.empty()) // schedule_S02
+    return error("S02", "a kernel's name is empty");
+  BAGUA_TRY(name(kernel.name, "a kernel's name"));
+  BAGUA_TRY(list(kernel.attributes, kLimits.attributes, "attribute"));
+  for (const auto &attribute : kernel.attributes) {
+    if (attribute->name.empty()) // schedule_S02
+      return error("S02",
+                   absl::StrCat("an attribute's name of kernel '", kernel.name, "' is empty"));
+    BAGUA_TRY(name(attribute->name, "an attribute's name"));
+  }
+  if (const std::string *twice = duplicate(
+          kernel.attributes, [](auto &a) -> const std::string & { return a.name; })) // schedule_S03
+    return error("S03",
+                 absl::StrCat("kernel '", kernel.name, "' has attribute '", *twice, "' twice"));
+  bool isMap = kernel.name == "map";
+  bool isCodec = kernel.name == "codec_encode" || kernel.name == "codec_decode" ||
+                 kernel.name == "codec_decode_reduce_sum" ||
+                 kernel.name == "codec_decode_reduce_mean";
+  auto codeText = [](bool map, bool codec) {
+    return map && codec ? "code of a map and of a codec"
+           : map        ? "code of a map"
+           : codec      ? "code of a codec"
+                        : "no code";
+  };
+  if (isMap != !!kernel.map || isCodec != !!kernel.codec) // schedule_S29
+    return error("S29", absl::StrCat("kernel '", kernel.name, "' has ",
+                                     codeText(!!kernel.map, !!kernel.codec), ", expected ",
+                                     codeText(isMap, isCodec)));
+  std::string what = absl::StrCat("kernel '", kernel.name, "'");
+  if (isMap)
+    return code(*kernel.map, what);
+  if (!isCodec)
+    return absl::OkStatus();
+  const fb::CodecCodeT &codec = *kernel.codec;
+  BAGUA_TRY(count(codec.reductions.size(), kLimits.mapEntries, "reduction"));
+  for (const auto &[part, partName] :
+       {std::pair{&codec.stats, "stats"}, std::pair{&codec.headers, "headers"},
+        std::pair{&codec.encode, "encode"}, std::pair{&codec.decode, "decode"}}) {
+    if (!*part) // schedule_S07
+      return error("S07", absl::StrCat(what, ": ", partName, " is null"));
+    BAGUA_TRY(code(**part, absl::StrCat(what, ": ", partName)));
+  }
+  return absl::OkStatus();
+}
+
+/// Sizes only: what the code says is the kernels library's to judge.
+Status Validator::code(const fb::MapCodeT &code, const std::string &what) const {
+  for (const auto &[size, entries] :
+       {std::pair{code.code.size(), "instructions"}, std::pair{code.constants.size(), "constants"},
+        std::pair{code.outputs.size(), "outputs"},
+        std::pair{code.broadcast.size(), "broadcast flags"}})
+    if (size > kLimits.mapEntries) // schedule_S04
+      return error("S04", absl::StrCat(what, " has ", size, " ", entries, ", expected at most ",
+                                       kLimits.mapEntries));
+  return absl::OkStatus();
+}
+
+Status Validator::state(const fb::StateT &state) const {
+  if (state.name.empty()) // schedule_S02
+    return error("S02", "a state's name is empty");
+  BAGUA_TRY(name(state.name, "a state's name"));
+  std::string what = absl::StrCat("state '", state.name, "'");
+  BAGUA_TRY(enumeration(state.domain, fb::StateDomain::MAX, what + ": domain"));
+  BAGUA_TRY(enumeration(state.on_resize, fb::OnResize::MAX, what + ": on_resize"));
+  bool isMany = state.domain == fb::StateDomain::Neighbors;
+  uint32_t copiesMax = isMany ? kLimits.stateCopies : 1;
+  if (state.copies < 1 || state.copies > copiesMax) // schedule_S30
+    return error("S30", absl::StrCat(what, " has ", state.copies, " copies, expected ",
+                                     isMany ? "1 to " : "", copiesMax));
+  if (!std::isfinite(state.initial)) // schedule_S27
+    return error("S27",
+                 absl::StrCat(what, " is ", state.initial, " at first, expected a finite number"));
+  bool fitsWeight = state.domain == fb::StateDomain::Bucket || isMany;
+  if (state.initial_weight && (!fitsWeight || state.initial != 0)) // schedule_S30
+    return error("S30", absl::StrCat(what, " begins as the weight",
+                                     fitsWeight ? " and as a number" : ", but is over no bucket"));
+  return absl::OkStatus();
+}
+
 Status Validator::program(const fb::ProgramT &program) {
   program_ = &program;
   if (program.name.empty()) // schedule_S02
@@ -256,6 +331,8 @@ Status Validator::program(const fb::ProgramT &program) {
     return error("S04", absl::StrCat("has ", program.channels, " channels, expected at most ",
                                      kLimits.channels));
   bool hasRole[2] = {false, false};
+  std::set<uint32_t> committedStates;
+  nextStates_.clear();
   std::set<std::string> names;
   auto declare = [&](const std::string &text, absl::string_view what) -> Status {
     if (text.empty()) // schedule_S02
@@ -278,6 +355,15 @@ Status Validator::program(const fb::ProgramT &program) {
                                          fb::EnumNameRole(buffer->role)));
       has = true;
     }
+    if (buffer->kind == fb::BufferKind::State) {
+      BAGUA_TRY(index(buffer->state, schedule_.states.size(),
+                      absl::StrCat("buffer '", buffer->name, "': state")));
+      bool isNew = (buffer->next ? nextStates_ : committedStates).insert(buffer->state).second;
+      if (!isNew) // schedule_S31
+        return error("S31", absl::StrCat("buffer '", buffer->name, "': a second buffer for the ",
+                                         buffer->next ? "next" : "committed", " value of state '",
+                                         schedule_.states[buffer->state]->name, "'"));
+    }
   }
   for (const auto &slots : program.slots) {
     BAGUA_TRY(declare(slots->name, "a slot pool's name"));
@@ -291,8 +377,8 @@ Status Validator::program(const fb::ProgramT &program) {
     BAGUA_TRY(expression(events->count, Type::Int, Time::Bind,
                          absl::StrCat("events '", events->name, "': count")));
   }
-  BAGUA_TRY(expression(program.rounds, Type::Int, Time::Bind, "rounds"));
-  BAGUA_TRY(expression(program.wire_bytes, Type::Int, Time::Bind, "wire_bytes"));
+  BAGUA_TRY(expression(program.rounds, Type::Int, Time::Any, "rounds"));
+  BAGUA_TRY(expression(program.wire_bytes, Type::Int, Time::Any, "wire_bytes"));
   steps_ = 0;
   return body(program.body, 0);
 }
@@ -322,7 +408,7 @@ Status Validator::step(const fb::StepT &step, size_t depth) {
   const fb::ForT *loop = step.action.AsFor();
   const fb::IfT *branch = step.action.AsIf();
   if (loop || branch) {
-    if (!step.waits.empty() || step.signal || step.guard != kNone) // schedule_S19
+    if (!step.waits.empty() || step.signal || step.guard != kNone || step.if_finite) // schedule_S19
       return error("S19", "For and If neither wait, signal nor have a guard: their steps do");
     return loop ? action(*loop, depth) : action(*branch, depth);
   }
@@ -334,6 +420,10 @@ Status Validator::step(const fb::StepT &step, size_t depth) {
     BAGUA_TRY(eventRef(*step.signal, "signal"));
   }
   BAGUA_TRY(optional(step.guard, Time::Any, "guard"));
+  if (step.if_finite && step.action.type != fb::Action::Launch &&
+      step.action.type != fb::Action::Publish) // schedule_S33
+    return error("S33", absl::StrCat(fb::EnumNameAction(step.action.type),
+                                     " depends on a finite step, which Launch and Publish may"));
   bool onNet = step.queue == fb::Queue::Net;
   auto expectQueue = [&](bool right, absl::string_view what) {
     return right ? absl::OkStatus() : error("S20", what); // schedule_S20
@@ -352,6 +442,15 @@ Status Validator::step(const fb::StepT &step, size_t depth) {
     return action(*step.action.AsRelease());
   case fb::Action::Wait:
     return enumeration(step.action.AsWait()->gate, fb::Gate::MAX, "gate");
+  case fb::Action::Publish: {
+    BAGUA_TRY(expectQueue(!onNet, "Publish is on queue Net, expected Cpu"));
+    uint32_t state = step.action.AsPublish()->state;
+    BAGUA_TRY(index(state, schedule_.states.size(), "Publish: state"));
+    if (!nextStates_.contains(state)) // schedule_S31
+      return error("S31", absl::StrCat("Publish: state '", schedule_.states[state]->name,
+                                       "' has no next buffer in this program"));
+    return absl::OkStatus();
+  }
   default:
     BAGUA_CHECK(false);
   }
@@ -464,11 +563,16 @@ Status Validator::action(const fb::LaunchT &launch) {
     return error("S26", "Launch: has no output");
   for (size_t i = 0; i < launch.outputs.size(); ++i) {
     BAGUA_TRY(ranges(*launch.outputs[i], absl::StrCat("Launch: output ", i)));
-    for (const auto &range : launch.outputs[i]->ranges)
+    for (const auto &range : launch.outputs[i]->ranges) {
       if (range->space == fb::Space::Slot) // schedule_S25
         return error("S25", absl::StrCat("Launch: output ", i,
                                          " is a slot, expected a buffer: a view may be the sender's"
                                          " own memory"));
+      const fb::BufferT &buffer = *program_->buffers[range->id];
+      if (buffer.kind == fb::BufferKind::State && !buffer.next) // schedule_S32
+        return error("S32", absl::StrCat("Launch: output ", i, " is '", buffer.name,
+                                         "', the committed value of a state, which is read only"));
+    }
   }
   for (size_t i = 0; i < launch.scalars.size(); ++i)
     BAGUA_TRY(

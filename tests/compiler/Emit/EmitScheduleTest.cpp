@@ -75,7 +75,8 @@ TEST(EmitScheduleTest, ExamplesExpandEverywhere) {
           for (const rt::FlatStep &step : flat->steps)
             if (step.kind == rt::FlatStep::Kind::Send)
               sent += step.range.bytes;
-          EXPECT_EQ(flat->wireBytes, sent) << name << ", world " << world << ", length " << length;
+          EXPECT_EQ(static_cast<uint64_t>(flat->wireBytes.intValue), sent)
+              << name << ", world " << world << ", length " << length;
         }
   }
 }
@@ -317,8 +318,8 @@ void expectSameValue(const std::string &expressions) {
         auto flat = expand(*schedule, *schedule->ir().programs[0], valuesOf(world, rank, length));
         allBound &= flat.ok();
         if (flat.ok() && succeeded(outputs))
-          EXPECT_EQ(static_cast<int64_t>(flat->wireBytes),
-                    outputs->formulaWireBytes[static_cast<size_t>(rank)])
+          EXPECT_EQ(flat->wireBytes.intValue,
+                    outputs->formulaWireBytes[0][static_cast<size_t>(rank)])
               << "world " << world << ", rank " << rank << ", length " << length;
       }
       EXPECT_EQ(allBound, succeeded(outputs))

@@ -87,7 +87,8 @@ protected:
       values.dtype = kDType<T>;
       StatusOr<FlatProgram> flat = expand(*schedule, *schedule->program(event), values);
       ASSERT_TRUE(flat.ok()) << flat.status();
-      EXPECT_EQ(statistics.bytesWire, static_cast<uint64_t>(steps) * flat->wireBytes);
+      EXPECT_EQ(statistics.bytesWire,
+                static_cast<uint64_t>(steps) * static_cast<uint64_t>(flat->wireBytes.intValue));
     });
   }
 };

@@ -46,8 +46,8 @@ TEST(ExpandTest, SamplesExpandAndSendTheBytesTheyPromise) {
             for (const FlatStep &step : flat->steps)
               if (step.kind == FlatStep::Kind::Send)
                 sent += step.range.bytes;
-            EXPECT_EQ(sent, flat->wireBytes);
-            EXPECT_EQ(flat->rounds, world == 1 ? 0u : sample.name[0] == 'd' ? 1u : 2u);
+            EXPECT_EQ(sent, static_cast<uint64_t>(flat->wireBytes.intValue));
+            EXPECT_EQ(flat->rounds.intValue, world == 1 ? 0 : sample.name[0] == 'd' ? 1 : 2);
           }
   }
 }
@@ -460,9 +460,132 @@ TEST(ExpressionTest, EvaluatesOnlyWhatIsChosen) {
   s.scratch("b", s.expr(Or, one, bad));
   auto flat = expandFirst(loadOrDie(s.take()), bindValues(1, 0, 0));
   ASSERT_TRUE(flat.ok()) << flat.status();
-  EXPECT_EQ(flat->rounds, 1u);
-  EXPECT_EQ(flat->wireBytes, 1u);
+  EXPECT_EQ(flat->rounds.intValue, 1);
+  EXPECT_EQ(flat->wireBytes.intValue, 1);
   EXPECT_THAT(flat->bufferBytes, ElementsAre(0, 1));
+}
+
+TEST_F(ExpandMadeTest, BucketIsItsNumber) {
+  s.launch(kernel, whole(), whole(), s.bucket());
+  BindValues values = bindValues(2, 0, 16);
+  values.bucket = 5;
+  EXPECT_EQ(expandOk(values).steps.at(0).count, 5u);
+}
+
+TEST_F(ExpandMadeTest, CostsOfStepTime) {
+  fb::ScheduleT made = gossipMomentumSchedule();
+  auto schedule = loadOrDie(made);
+  for (int64_t rank : {0, 1, 2}) {
+    BindValues values = bindValues(3, rank, 16);
+    auto flat = expandFirst(schedule, values);
+    ASSERT_TRUE(flat.ok()) << flat.status();
+    for (int64_t step = 0; step < 8; ++step) {
+      StepValues stepValues;
+      stepValues.step = step;
+      bool paired = pairingPartner(7, step, 3, rank) != rank;
+      EXPECT_EQ(*evaluateInt(*schedule, flat->wireBytes, values, stepValues), paired ? 64 : 0);
+      EXPECT_EQ(*evaluateInt(*schedule, flat->rounds, values, stepValues), paired ? 1 : 0);
+    }
+  }
+}
+
+TEST_F(ExpandMadeTest, NegativeCostBelowZero) {
+  s.program("after", fb::Event::AfterUpdate, 0, zero, zero - one);
+  schedule_ = loadOrDie(s.take());
+  EXPECT_REFUSED(expand(*schedule_, *schedule_->ir().programs[1], bindValues(2, 0, 16)).status(),
+                 "wire_bytes is -1, expected at least 0");
+}
+
+// A pairing known at bind: the idle rank's transfers are guarded by "my partner is another".
+TEST_F(ExpandMadeTest, PeerMayBeOneselfWhereAGuardLeavesItOut) {
+  s.send(zero, 0, S::range(g, zero, bytes(4))).guard = (zero != s.rank()).node;
+  s.recv(zero, 0, in, zero, bytes(4)).guard = (zero != s.rank()).node;
+  s.release(in, zero).guard = (zero != s.rank()).node;
+  schedule_ = loadOrDie(s.take());
+  for (int64_t rank : {0, 1}) {
+    auto flat = expandFirst(schedule_, bindValues(2, rank, 16));
+    ASSERT_TRUE(flat.ok()) << flat.status();
+    for (const FlatStep &step : flat->steps)
+      EXPECT_EQ(step.guarded, rank == 0);
+  }
+}
+
+TEST_F(ExpandMadeTest, NegativeStateOfAnotherSize) {
+  s.state("v", fb::StateDomain::Shard);
+  s.stateBuffer("v", 0, false, bytes(24));
+  schedule_ = loadOrDie(s.take());
+  EXPECT_EQ(expandFirst(schedule_, bindValues(3, 2, 16)).status(), absl::OkStatus());
+  EXPECT_REFUSED(expandFirst(schedule_, bindValues(3, 1, 16)).status(),
+                 "buffer 'v': bytes is 24, expected the 20 of state 'v'");
+}
+
+TEST(ExpandTest, StatesHaveTheElementsOfTheirDomain) {
+  fb::ScheduleT schedule;
+  schedule.grain = 4;
+  fb::StateT state;
+  BindValues values = bindValues(4, 2, 10);
+  auto elements = [&](fb::StateDomain domain, uint32_t copies = 1) {
+    state.domain = domain;
+    state.copies = copies;
+    return stateElements(schedule, state, values);
+  };
+  EXPECT_EQ(elements(fb::StateDomain::Bucket), 10);
+  EXPECT_EQ(elements(fb::StateDomain::Shard), 4); // SPEC.md, "Domains": [4, 8).
+  EXPECT_EQ(elements(fb::StateDomain::Scalar), 1);
+  EXPECT_EQ(elements(fb::StateDomain::Neighbors, 3), 30);
+}
+
+TEST(ExpandTest, ShardsTileTheBucketAtMultiplesOfTheGrain) {
+  for (int64_t grain : {1, 4, 2048})
+    for (int64_t length : {0, 1, 10, 5000, 999983})
+      for (int64_t world : {1, 2, 3, 7, 64}) {
+        int64_t end = 0;
+        for (int64_t rank = 0; rank < world; ++rank) {
+          Shard shard = shardOf(length, grain, world, rank);
+          EXPECT_EQ(shard.begin, end);
+          EXPECT_TRUE(shard.begin % grain == 0 || shard.begin == length);
+          EXPECT_GE(shard.end, shard.begin);
+          end = shard.end;
+        }
+        EXPECT_EQ(end, length);
+      }
+}
+
+TEST(ExpandTest, PairingIsAMatching) {
+  for (int64_t world : {1, 2, 3, 4, 5, 8, 17, 256})
+    for (int64_t round : {0, 1, 2, 1000, -5}) {
+      int64_t idle = 0;
+      for (int64_t rank = 0; rank < world; ++rank) {
+        int64_t partner = pairingPartner(3, round, world, rank);
+        ASSERT_GE(partner, 0);
+        ASSERT_LT(partner, world);
+        EXPECT_EQ(pairingPartner(3, round, world, partner), rank);
+        idle += partner == rank;
+      }
+      EXPECT_EQ(idle, world % 2) << "world " << world << ", round " << round;
+    }
+}
+
+TEST(ExpandTest, PairingsDifferByRoundAndSeedAndAreEven) {
+  constexpr int64_t kWorld = 6, kRounds = 6000;
+  int64_t met[kWorld] = {};
+  int64_t sameAsOtherSeed = 0;
+  for (int64_t round = 0; round < kRounds; ++round) {
+    ++met[pairingPartner(1, round, kWorld, 0)];
+    sameAsOtherSeed += pairingPartner(1, round, kWorld, 0) == pairingPartner(2, round, kWorld, 0);
+  }
+  EXPECT_EQ(met[0], 0);
+  for (int64_t partner = 1; partner < kWorld; ++partner) // Five standard deviations.
+    EXPECT_NEAR(static_cast<double>(met[partner]), kRounds / 5.0, 155);
+  EXPECT_NEAR(static_cast<double>(sameAsOtherSeed), kRounds / 5.0, 155);
+}
+
+// Files rely on these for ever.
+TEST(ExpandTest, PairingIsTheDocumentedOne) {
+  std::vector<int64_t> partners;
+  for (int64_t rank = 0; rank < 7; ++rank)
+    partners.push_back(pairingPartner(42, 9, 7, rank));
+  EXPECT_THAT(partners, ElementsAre(4, 2, 1, 6, 0, 5, 3));
 }
 
 } // namespace

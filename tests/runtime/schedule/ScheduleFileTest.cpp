@@ -27,7 +27,7 @@ template <typename T> void poke(std::vector<uint8_t> &bytes, size_t offset, T va
 }
 
 TEST(ScheduleFileTest, RoundTripGivesEqualBytes) {
-  for (const SampleSchedule &sample : sampleSchedules()) {
+  for (const SampleSchedule &sample : allSampleSchedules()) {
     auto bytes = serialize(sample.build());
     ASSERT_TRUE(bytes.ok()) << bytes.status();
     EXPECT_EQ(*bytes, *serialize(sample.build())) << sample.name;
@@ -54,6 +54,49 @@ TEST(ScheduleFileTest, DigestIsOverEveryOtherByte) {
     ASSERT_FALSE(messageOf(bytes).empty()) << "header byte " << i;
     bytes[i] ^= 0x10;
   }
+}
+
+// A reader of before refuses by the bit; files that need nothing new have none and it reads them.
+TEST(ScheduleFileTest, NewerFeaturesAreRequired) {
+  auto features = [](const fb::ScheduleT &schedule) {
+    FileHeader header;
+    std::memcpy(&header, serialize(schedule)->data(), sizeof(header));
+    return header.requiredFeatures;
+  };
+  for (const SampleSchedule &sample : sampleSchedules())
+    EXPECT_EQ(features(sample.build()), 0u) << sample.name;
+  EXPECT_EQ(features(gossipMomentumSchedule()), 1u);
+  auto with = [&](auto &&change) {
+    fb::ScheduleT schedule = decentralizedSchedule();
+    change(schedule);
+    return features(schedule);
+  };
+  auto addExpr = [](fb::ScheduleT &s, fb::ExprOp op) {
+    auto expr = std::make_unique<fb::ExprT>();
+    expr->op = op;
+    s.expressions.push_back(std::move(expr));
+    return static_cast<uint32_t>(s.expressions.size() - 1);
+  };
+  EXPECT_EQ(with([&](auto &s) { addExpr(s, fb::ExprOp::Bucket); }), 1u);
+  EXPECT_EQ(with([&](auto &s) { addExpr(s, fb::ExprOp::Pairing); }), 1u);
+  EXPECT_EQ(with([&](auto &s) { s.programs[0]->rounds = addExpr(s, fb::ExprOp::Step); }), 1u);
+  EXPECT_EQ(with([&](auto &s) { s.programs[0]->wire_bytes = addExpr(s, fb::ExprOp::Step); }), 1u);
+  EXPECT_EQ(with([](auto &s) {
+              auto &steps = s.programs[0]->body[0]->action.AsIf()->then;
+              steps.back()->if_finite = true;
+            }),
+            1u);
+  EXPECT_EQ(with([](auto &s) {
+              s.states.push_back(std::make_unique<fb::StateT>());
+              s.states[0]->name = "m";
+            }),
+            1u);
+  EXPECT_EQ(with([](auto &s) {
+              s.kernels.push_back(std::make_unique<fb::KernelT>());
+              s.kernels.back()->name = "map";
+              s.kernels.back()->map = std::make_unique<fb::MapCodeT>();
+            }),
+            1u);
 }
 
 TEST(ScheduleFileTest, NegativeHeader) {

@@ -58,8 +58,8 @@ struct Refusal {
 const Refusal kRefusals[] = {
     {"S01", "dtype has value 9", [](auto &s) { s.dtypes[0] = static_cast<fb::DType>(9); }},
     {"S01", "event has value 200", [](auto &s) { program(s).event = static_cast<fb::Event>(200); }},
-    {"S01", "a buffer's kind has value 2",
-     [](auto &s) { program(s).buffers[0]->kind = static_cast<fb::BufferKind>(2); }},
+    {"S01", "a buffer's kind has value 3",
+     [](auto &s) { program(s).buffers[0]->kind = static_cast<fb::BufferKind>(3); }},
     {"S01", "a buffer's role has value 2",
      [](auto &s) { program(s).buffers[0]->role = static_cast<fb::Role>(2); }},
     {"S01", "queue has value 7",
@@ -227,30 +227,143 @@ const Refusal kRefusals[] = {
     {"S28", "source has a condition", [](auto &s) { send(s).source->when = 0; }},
 };
 
+fb::StateT &state(fb::ScheduleT &s) { return *s.states[0]; }
+fb::BufferT &buffer(fb::ScheduleT &s, const std::string &name) {
+  for (auto &buffer : program(s).buffers)
+    if (buffer->name == name)
+      return *buffer;
+  std::abort();
+}
+void makeCodec(fb::ScheduleT &s) {
+  fb::KernelT &kernel = *s.kernels[0];
+  kernel.name = "codec_encode";
+  kernel.codec = std::make_unique<fb::CodecCodeT>();
+  for (auto *part :
+       {&kernel.codec->stats, &kernel.codec->headers, &kernel.codec->encode, &kernel.codec->decode})
+    *part = std::make_unique<fb::MapCodeT>();
+  kernel.map.reset();
+}
+
+// Damages to the gossip_momentum sample.
+const Refusal kStateRefusals[] = {
+    {"S01", "state 'm': domain has value 4",
+     [](auto &s) { state(s).domain = static_cast<fb::StateDomain>(4); }},
+    {"S01", "state 'm': on_resize has value 3",
+     [](auto &s) { state(s).on_resize = static_cast<fb::OnResize>(3); }},
+    {"S02", "a state's name is empty", [](auto &s) { state(s).name.clear(); }},
+    {"S03", "two states are named 'm'",
+     [](auto &s) { s.states.push_back(std::make_unique<fb::StateT>(state(s))); }},
+    {"S04", "'state', expected at most 256",
+     [](auto &s) {
+       for (int i = 0; i < 256; ++i) {
+         s.states.push_back(std::make_unique<fb::StateT>());
+         s.states.back()->name = "m" + std::to_string(i);
+       }
+     }},
+    {"S04", "kernel 'map' has 300 instructions, expected at most 256",
+     [](auto &s) { s.kernels[0]->map->code.resize(300); }},
+    {"S04", "kernel 'map' has 300 constants",
+     [](auto &s) { s.kernels[0]->map->constants.resize(300); }},
+    {"S04", "kernel 'codec_encode': encode has 300 outputs",
+     [](auto &s) {
+       makeCodec(s);
+       s.kernels[0]->codec->encode->outputs.resize(300);
+     }},
+    {"S04", "'reduction', expected at most 256",
+     [](auto &s) {
+       makeCodec(s);
+       s.kernels[0]->codec->reductions.resize(300);
+     }},
+    {"S07", "state 0 is null", [](auto &s) { s.states[0].reset(); }},
+    {"S07", "kernel 'codec_encode': decode is null",
+     [](auto &s) {
+       makeCodec(s);
+       s.kernels[0]->codec->decode.reset();
+     }},
+    {"S19", "neither wait, signal",
+     [](auto &s) {
+       auto outer = std::make_unique<fb::StepT>();
+       outer->location = kNone;
+       outer->action.Set(fb::IfT());
+       outer->if_finite = true;
+       program(s).body.push_back(std::move(outer));
+     }},
+    {"S20", "Publish is on queue Net",
+     [](auto &s) { step(s, fb::Action::Publish).queue = fb::Queue::Net; }},
+    {"S21", "buffer 'm': state is 1, expected below 1", [](auto &s) { buffer(s, "m").state = 1; }},
+    {"S21", "Publish: state is 7",
+     [](auto &s) { step(s, fb::Action::Publish).action.AsPublish()->state = 7; }},
+    {"S27", "expected a finite number",
+     [](auto &s) { state(s).initial = std::numeric_limits<double>::infinity(); }},
+    {"S29", "kernel 'map' has no code, expected code of a map",
+     [](auto &s) { s.kernels[0]->map.reset(); }},
+    {"S29", "kernel 'copy' has code of a map, expected no code",
+     [](auto &s) { s.kernels.back()->map = std::make_unique<fb::MapCodeT>(); }},
+    {"S29", "kernel 'codec_decode_reduce_mean' has no code, expected code of a codec",
+     [](auto &s) { s.kernels.back()->name = "codec_decode_reduce_mean"; }},
+    {"S29", "kernel 'map' has code of a map and of a codec, expected code of a map",
+     [](auto &s) { s.kernels[0]->codec = std::make_unique<fb::CodecCodeT>(); }},
+    {"S30", "has 0 copies, expected 1", [](auto &s) { state(s).copies = 0; }},
+    {"S30", "has 2 copies, expected 1", [](auto &s) { state(s).copies = 2; }},
+    {"S30", "has 257 copies, expected 1 to 256",
+     [](auto &s) {
+       state(s).domain = fb::StateDomain::Neighbors;
+       state(s).copies = 257;
+     }},
+    {"S30", "begins as the weight, but is over no bucket",
+     [](auto &s) {
+       state(s).domain = fb::StateDomain::Shard;
+       state(s).initial_weight = true;
+     }},
+    {"S30", "begins as the weight and as a number",
+     [](auto &s) {
+       state(s).initial_weight = true;
+       state(s).initial = 1;
+     }},
+    {"S31", "a second buffer for the next value of state 'm'",
+     [](auto &s) { buffer(s, "m").next = true; }},
+    {"S31", "a second buffer for the committed value of state 'm'",
+     [](auto &s) { buffer(s, "m_next").next = false; }},
+    {"S31", "state 'm' has no next buffer in this program",
+     [](auto &s) { buffer(s, "m_next").kind = fb::BufferKind::Scratch; }},
+    {"S32", "output 0 is 'm', the committed value",
+     [](auto &s) { launch(s).outputs[0]->ranges[0]->id = 2; }},
+    {"S33", "Send depends on a finite step",
+     [](auto &s) { step(s, fb::Action::Send).if_finite = true; }},
+    {"S33", "Wait depends on a finite step",
+     [](auto &s) { step(s, fb::Action::Wait).if_finite = true; }},
+};
+
+void expectRefused(const Refusal &refusal, fb::ScheduleT damaged) {
+  refusal.damage(damaged);
+  Status status = validate(damaged);
+  ASSERT_FALSE(status.ok()) << refusal.rule << ": " << refusal.what;
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  std::string message(status.message());
+  EXPECT_THAT(message, HasSubstr(refusal.what));
+  EXPECT_THAT(message, HasSubstr(std::string("[") + refusal.rule + "]"));
+  EXPECT_FALSE(serialize(damaged).ok()) << "writes what it would not read";
+}
+
 TEST(ValidateTest, AcceptsTheSamples) {
-  for (const SampleSchedule &sample : sampleSchedules())
+  for (const SampleSchedule &sample : allSampleSchedules())
     EXPECT_EQ(validate(sample.build()), absl::OkStatus()) << sample.name;
 }
 
 TEST(ValidateTest, RefusesWhatEachRuleForbids) {
-  for (const Refusal &refusal : kRefusals) {
-    fb::ScheduleT damaged = bytegradSchedule();
-    refusal.damage(damaged);
-    Status status = validate(damaged);
-    ASSERT_FALSE(status.ok()) << refusal.rule << ": " << refusal.what;
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    std::string message(status.message());
-    EXPECT_THAT(message, HasSubstr(refusal.what));
-    EXPECT_THAT(message, HasSubstr(std::string("[") + refusal.rule + "]"));
-    EXPECT_FALSE(serialize(damaged).ok()) << "writes what it would not read";
-  }
+  for (const Refusal &refusal : kRefusals)
+    expectRefused(refusal, bytegradSchedule());
+  for (const Refusal &refusal : kStateRefusals)
+    expectRefused(refusal, gossipMomentumSchedule());
 }
 
 TEST(ValidateTest, EveryRuleHasARefusal) {
   std::set<std::string> seen;
   for (const Refusal &refusal : kRefusals)
     seen.insert(refusal.rule);
-  for (int rule = 1; rule <= 28; ++rule) {
+  for (const Refusal &refusal : kStateRefusals)
+    seen.insert(refusal.rule);
+  for (int rule = 1; rule <= 33; ++rule) {
     char tag[8];
     std::snprintf(tag, sizeof(tag), "S%02d", rule);
     EXPECT_TRUE(seen.contains(tag)) << tag;
