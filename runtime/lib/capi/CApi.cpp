@@ -384,7 +384,7 @@ bagua_code bagua_schedule_wire_bytes(const bagua_schedule *schedule, bagua_event
       return absl::OkStatus();
     }
     BAGUA_ASSIGN(FlatProgram flat, expand(*schedule->schedule, *program, values));
-    *bytes = static_cast<int64_t>(flat.wireBytes);
+    BAGUA_ASSIGN(*bytes, evaluateInt(*schedule->schedule, flat.wireBytes, values, StepValues()));
     return absl::OkStatus();
   });
 }
