@@ -92,3 +92,32 @@ class ShiftOne(Topology):
             return [((round + rank) % high + low, Fraction(1, 2))]
         partner = (rank - low - round) % high if high else 0
         return [(partner, Fraction(1, 2))] if partner < low else [(rank, Fraction(1, 2))]
+
+
+class Pairing(Topology):
+    """A random matching of all ranks, drawn anew each round (SPEC.md, E6); one rank rests in odd worlds."""
+
+    def __init__(self, seed):
+        self.seed = seed
+
+    def partners(self, world, round):
+        stream = mix64(mix64(self.seed) ^ round)
+        places = list(range(world))
+        for i in range(world - 1, 0, -1):
+            j = (mix64(stream ^ i) * (i + 1)) >> 64
+            places[i], places[j] = places[j], places[i]
+        result = list(range(world))
+        for a, b in zip(places[0::2], places[1::2]):
+            result[a], result[b] = b, a
+        return result
+
+    def entries(self, world, rank, round):
+        return [(self.partners(world, round)[rank], Fraction(1, 2))]
+
+
+def mix64(x):
+    """SplitMix64's number after state `x` (Steele, Lea, Flood, OOPSLA 2014)."""
+    x = (x + 0x9E3779B97F4A7C15) % 2**64
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) % 2**64
+    return x ^ (x >> 31)
