@@ -75,6 +75,20 @@ static void addBody(OpBuilder &builder, OperationState &state, bool withArgument
     block.addArgument(builder.getIndexType(), state.location);
 }
 
+/// `weight`, which is the absence of a number, or an f64.
+static ParseResult parseInitialValue(OpAsmParser &parser, FloatAttr &initial) {
+  if (succeeded(parser.parseOptionalKeyword("weight")))
+    return success();
+  return parser.parseAttribute(initial, parser.getBuilder().getF64Type());
+}
+
+static void printInitialValue(OpAsmPrinter &printer, Operation *, FloatAttr initial) {
+  if (initial)
+    printer.printAttributeWithoutType(initial);
+  else
+    printer << "weight";
+}
+
 // ---- Structure ---------------------------------------------------------------------------------
 
 void ScheduleOp::build(OpBuilder &builder, OperationState &state, StringRef name, int64_t grain,
@@ -102,16 +116,31 @@ LogicalResult ScheduleOp::verify() { // schedule_C1: ODS.
 
 LogicalResult ScheduleOp::verifyRegions() {
   SmallVector<Event> events;
+  DenseMap<StringAttr, ProgramOp> writers;
   for (Operation &op : getBody().front()) {
     auto program = dyn_cast<ProgramOp>(op);
-    if (!program && !isa<DeclareParameterOp>(op)) // schedule_C3
-      return op.emitOpError("expects only parameters and programs in a schedule");
+    if (!program && !isa<DeclareParameterOp, DeclareStateOp>(op)) // schedule_C3
+      return op.emitOpError("expects only parameters, states and programs in a schedule");
     if (!program)
       continue;
     if (llvm::is_contained(events, program.getEvent())) // schedule_C4
       return op.emitOpError("expects one program for each event, got a second one on ")
              << stringifyEvent(program.getEvent());
     events.push_back(program.getEvent());
+    WalkResult walked = program.walk([&](StateOp state) -> WalkResult {
+      if (!state.getNext())
+        return success();
+      auto [writer, isNew] = writers.try_emplace(state.getStateAttr().getLeafReference(), program);
+      if (isNew || writer->second == program)
+        return success();
+      InFlightDiagnostic error = // schedule_C5
+          state.emitOpError("expects a state that no other program writes, got ")
+          << state.getStateAttr();
+      error.attachNote(writer->second.getLoc()) << "this one does";
+      return error;
+    });
+    if (walked.wasInterrupted())
+      return failure();
   }
   return success();
 }
@@ -136,6 +165,51 @@ LogicalResult ParameterOp::verifySymbolUses(SymbolTableCollection &symbols) {
   return success();
 }
 
+LogicalResult DeclareStateOp::verify() {
+  StateDomain domain = getDomain();
+  auto refuse = [&](const Twine &expected) {
+    return emitOpError("expects ")
+           << expected << " a state of domain " << stringifyStateDomain(domain) << ", got ";
+  };
+  bool counted = domain == StateDomain::Neighbors;
+  if (counted && (copies() < 1 || copies() > 16)) // declare_state_C1
+    return refuse("1 to 16 buckets for") << copies();
+  if (counted && !getBuckets())
+    return refuse("a number of buckets for") << "none";
+  if (!counted && getBuckets())
+    return refuse("no number of buckets for") << copies();
+  if (getInitial() && !getInitial()->isFinite()) // declare_state_C2
+    return emitOpError("expects a finite initial value, got ") << getInitialAttr();
+  OnResize resize = getOnResize();
+  if (resize == OnResize::Repartition && domain != StateDomain::Shard) // declare_state_C3
+    return refuse("mean or zero on resize of") << "repartition";
+  if (resize == OnResize::Mean &&
+      (domain == StateDomain::Shard || domain == StateDomain::Neighbors))
+    return refuse(domain == StateDomain::Shard ? "repartition or zero on resize of"
+                                               : "zero on resize of")
+           << "mean";
+  if (!getInitial() &&
+      (domain == StateDomain::Shard || domain == StateDomain::Scalar)) // declare_state_C4
+    return refuse("a number as the initial value of") << "weight";
+  return success();
+}
+
+static LogicalResult verifyStateSymbol(Operation *op, FlatSymbolRefAttr state,
+                                       SymbolTableCollection &symbols) {
+  auto schedule = op->getParentOfType<ScheduleOp>();
+  if (schedule && symbols.lookupSymbolIn<DeclareStateOp>(schedule, state))
+    return success();
+  return op->emitOpError("expects a state of the schedule, got ") << state;
+}
+
+LogicalResult StateOp::verifySymbolUses(SymbolTableCollection &symbols) { // state_C1
+  return verifyStateSymbol(*this, getStateAttr(), symbols);
+}
+
+LogicalResult PublishOp::verifySymbolUses(SymbolTableCollection &symbols) { // publish_C2
+  return verifyStateSymbol(*this, getStateAttr(), symbols);
+}
+
 void ProgramOp::build(OpBuilder &builder, OperationState &state, StringRef name, Event event) {
   state.addAttribute(getSymNameAttrName(state.name), builder.getStringAttr(name));
   state.addAttribute(getEventAttrName(state.name), EventAttr::get(builder.getContext(), event));
@@ -147,6 +221,12 @@ LogicalResult ProgramOp::verify() {
   if (costs != 1) // program_C1
     return emitOpError("expects exactly one chunk.cost, got ") << costs;
   return success();
+}
+
+static LogicalResult verifyInForall(Operation *op) {
+  if (op->getParentOfType<ForallOp>())
+    return success();
+  return op->emitOpError("expects to be inside a chunk.forall");
 }
 
 void ForallOp::build(OpBuilder &builder, OperationState &state) {
@@ -233,6 +313,36 @@ void IfOp::print(OpAsmPrinter &printer) {
   }
 }
 
+void IfFiniteOp::build(OpBuilder &builder, OperationState &state) {
+  addBody(builder, state, /*withArgument=*/false);
+}
+
+LogicalResult IfFiniteOp::verify() { return verifyInForall(*this); } // if_finite_C1
+
+LogicalResult IfFiniteOp::verifyRegions() {
+  WalkResult walked = getBody().walk([](Operation *op) -> WalkResult {
+    if (isa<MoveOp, WaitOp, IfFiniteOp>(op)) // if_finite_C2
+      return op->emitOpError("expects not to be inside chunk.if_finite");
+    return success();
+  });
+  return failure(walked.wasInterrupted());
+}
+
+// ---- Numbers -----------------------------------------------------------------------------------
+
+static LogicalResult verifyPeerMap(Operation *op, PeerMap map, OperandRange arguments) {
+  size_t expected = map == PeerMap::Pairing ? 2 : 1;
+  if (arguments.size() == expected)
+    return success();
+  return op->emitOpError("expects ")
+         << expected << (expected == 1 ? " argument" : " arguments") << " of the peer map "
+         << stringifyPeerMap(map) << ", got " << arguments.size();
+}
+
+LogicalResult PeerOp::verify() { // peer_C1
+  return verifyPeerMap(*this, getMap(), getArguments());
+}
+
 // ---- Storage -----------------------------------------------------------------------------------
 
 void GatherOp::build(OpBuilder &builder, OperationState &state, Value lower, Value upper) {
@@ -308,32 +418,41 @@ LogicalResult YieldOp::verify() {
 
 // ---- Work --------------------------------------------------------------------------------------
 
-static LogicalResult verifyInForall(Operation *op) {
-  if (op->getParentOfType<ForallOp>())
-    return success();
-  return op->emitOpError("expects to be inside a chunk.forall");
+LogicalResult MoveOp::verify() {
+  if (failed(verifyInForall(*this))) // move_C1
+    return failure();
+  return verifyPeerMap(*this, getMap(), getArguments()); // move_C6
 }
 
-LogicalResult MoveOp::verify() { return verifyInForall(*this); } // move_C1
+/// Numbers, lists of numbers, and dictionaries of both.
+static bool isKernelConstant(Attribute value, bool nested = false) {
+  if (auto dictionary = dyn_cast<DictionaryAttr>(value))
+    return !nested && llvm::all_of(dictionary, [](NamedAttribute entry) {
+      return isKernelConstant(entry.getValue(), /*nested=*/true);
+    });
+  auto integer = dyn_cast<IntegerAttr>(value);
+  return (integer && integer.getType().isInteger(64)) ||
+         isa<DenseI64ArrayAttr, DenseF64ArrayAttr>(value);
+}
 
 LogicalResult LaunchOp::verify() {
   if (failed(verifyInForall(*this))) // launch_C1
     return failure();
   if (getOutputs().empty()) // launch_C2
     return emitOpError("expects at least one output");
-  for (NamedAttribute constant : getConstants().value_or(DictionaryAttr::get(getContext()))) {
-    auto value = dyn_cast<IntegerAttr>(constant.getValue());
-    if (!value || !value.getType().isInteger(64)) // launch_C3
+  for (NamedAttribute constant : getConstants().value_or(DictionaryAttr::get(getContext())))
+    if (!isKernelConstant(constant.getValue())) // launch_C3
       return emitOpError("expects constant '")
-             << constant.getName().getValue() << "' to be a 64-bit integer, got "
+             << constant.getName().getValue() << "' to be a 64-bit integer or a map's code, got "
              << constant.getValue();
-  }
   if (getKernel().empty()) // launch_C4
     return emitOpError("expects a kernel's name, got an empty one");
   return success();
 }
 
 LogicalResult WaitOp::verify() { return verifyInForall(*this); } // wait_C1
+
+LogicalResult PublishOp::verify() { return verifyInForall(*this); } // publish_C1
 
 #define GET_OP_CLASSES
 #include "bagua/dialect/Chunk/ChunkOps.cpp.inc"

@@ -20,7 +20,7 @@ bool isExpression(Operation *op) {
              arith::MinSIOp, arith::MaxSIOp, arith::MinUIOp, arith::MaxUIOp, arith::CmpIOp,
              arith::SelectOp, arith::IndexCastOp, arith::IndexCastUIOp, arith::ExtUIOp,
              arith::SIToFPOp, arith::AddFOp, arith::SubFOp, arith::MulFOp, arith::DivFOp,
-             arith::NegFOp, math::FPowIOp>(op);
+             arith::NegFOp, math::FPowIOp, PairingOp>(op);
 }
 
 namespace {
@@ -31,7 +31,11 @@ bool isExpressionType(Type type) {
          type.isInteger(32);
 }
 
-LogicalResult verifySignal(Operation *op, Value signal, Value index) {
+/// What all steps have in common. `mayBeSkipped`: by `if_finite`.
+LogicalResult verifyStep(StepInterface op, bool mayBeSkipped = false) {
+  if (op.getIfFinite() && !mayBeSkipped) // step_C1
+    return op->emitOpError("expects 'if_finite' on launches and publishes only");
+  Value signal = op.getSignal(), index = op.getSignalIndex();
   if (!signal != !index)
     return op->emitOpError("expects an index with the event array that it signals, got ")
            << (signal ? "none" : "an index without an array");
@@ -86,14 +90,29 @@ LogicalResult ScheduleOp::verify() {
 
 LogicalResult ScheduleOp::verifyRegions() {
   llvm::SmallDenseSet<uint32_t> triggers;
+  llvm::DenseMap<StringAttr, ProgramOp> writers;
   for (Operation &op : getBody().front()) {
     auto program = dyn_cast<ProgramOp>(op);
-    if (!program && !isa<DeclareParameterOp>(op)) // schedule_C3
-      return op.emitOpError("expects only parameters and programs in a schedule");
+    if (!program && !isa<DeclareParameterOp, DeclareStateOp>(op)) // schedule_C3
+      return op.emitOpError("expects only parameters, states and programs in a schedule");
     if (program &&
         !triggers.insert(static_cast<uint32_t>(program.getTrigger())).second) // schedule_C4
       return op.emitOpError("expects one program for each event, got a second one on ")
              << stringifyTrigger(program.getTrigger());
+    if (!program)
+      continue;
+    for (auto state : program.getBody().front().getOps<StateOp>()) {
+      if (!state.getNext())
+        continue;
+      auto [writer, isNew] = writers.try_emplace(state.getStateAttr().getLeafReference(), program);
+      if (isNew || writer->second == program)
+        continue;
+      InFlightDiagnostic error = // schedule_C5
+          state.emitOpError("expects a state that no other program writes, got ")
+          << state.getStateAttr();
+      error.attachNote(writer->second.getLoc()) << "this one does";
+      return error;
+    }
   }
   return success();
 }
@@ -116,6 +135,69 @@ LogicalResult ParameterOp::verifySymbolUses(SymbolTableCollection &symbols) {
     return emitOpError("expects the declared type ")
            << expected << ", got " << getResult().getType();
   return success();
+}
+
+namespace {
+
+/// `weight`, which is the absence of a number, or an f64.
+ParseResult parseInitialValue(OpAsmParser &parser, FloatAttr &initial) {
+  if (succeeded(parser.parseOptionalKeyword("weight")))
+    return success();
+  return parser.parseAttribute(initial, parser.getBuilder().getF64Type());
+}
+
+void printInitialValue(OpAsmPrinter &printer, Operation *, FloatAttr initial) {
+  if (initial)
+    printer.printAttributeWithoutType(initial);
+  else
+    printer << "weight";
+}
+
+LogicalResult verifyStateSymbol(Operation *op, FlatSymbolRefAttr state,
+                                SymbolTableCollection &symbols) {
+  auto schedule = op->getParentOfType<ScheduleOp>();
+  if (schedule && symbols.lookupSymbolIn<DeclareStateOp>(schedule, state))
+    return success();
+  return op->emitOpError("expects a state of the schedule, got ") << state;
+}
+
+} // namespace
+
+LogicalResult DeclareStateOp::verify() {
+  StateDomain domain = getDomain();
+  auto refuse = [&](StringRef expected) {
+    return emitOpError("expects ")
+           << expected << " a state of domain " << stringifyStateDomain(domain) << ", got ";
+  };
+  bool counted = domain == StateDomain::Neighbors;
+  if (counted && (copies() < 1 || copies() > 16)) // declare_state_C1
+    return refuse("1 to 16 buckets for") << copies();
+  if (counted && !getBuckets())
+    return refuse("a number of buckets for") << "none";
+  if (!counted && getBuckets())
+    return refuse("no number of buckets for") << copies();
+  if (getInitial() && !getInitial()->isFinite()) // declare_state_C2
+    return emitOpError("expects a finite initial value, got ") << getInitialAttr();
+  OnResize resize = getOnResize();
+  if (resize == OnResize::Repartition && domain != StateDomain::Shard) // declare_state_C3
+    return refuse("mean or zero on resize of") << "repartition";
+  if (resize == OnResize::Mean &&
+      (domain == StateDomain::Shard || domain == StateDomain::Neighbors))
+    return refuse(domain == StateDomain::Shard ? "repartition or zero on resize of"
+                                               : "zero on resize of")
+           << "mean";
+  if (!getInitial() &&
+      (domain == StateDomain::Shard || domain == StateDomain::Scalar)) // declare_state_C4
+    return refuse("a number as the initial value of") << "weight";
+  return success();
+}
+
+LogicalResult StateOp::verifySymbolUses(SymbolTableCollection &symbols) { // state_C1
+  return verifyStateSymbol(*this, getStateAttr(), symbols);
+}
+
+LogicalResult PublishOp::verifySymbolUses(SymbolTableCollection &symbols) { // publish_C2
+  return verifyStateSymbol(*this, getStateAttr(), symbols);
 }
 
 // ---- program ----
@@ -149,8 +231,6 @@ SmallVector<std::pair<Value, StringRef>> bindTimeOperands(Operation *op) {
           .Case([](RecvOp o) { return List{{o.getSlot(), "slot"}, {o.getBytes(), "size"}}; })
           .Case([](ReleaseOp o) { return List{{o.getSlot(), "slot"}}; })
           .Case([](LaunchOp o) { return List{{o.getCount(), "count"}}; })
-          .Case(
-              [](CostOp o) { return List{{o.getRounds(), "rounds"}, {o.getWireBytes(), "bytes"}}; })
           .Default([](Operation *) { return List{}; });
   if (auto step = dyn_cast<StepInterface>(op))
     list.push_back({step.getSignalIndex(), "event index"});
@@ -172,11 +252,21 @@ bool readsMessage(Value range) {
   return range.getDefiningOp<ViewOp>() != nullptr;
 }
 
+/// True if a range, or one of a list, is of the committed value of a state.
+bool isCommitted(Value range) {
+  if (auto gather = range.getDefiningOp<GatherOp>())
+    return llvm::any_of(gather.getBlock()->getTerminator()->getOperands(), isCommitted);
+  auto op = range.getDefiningOp<RangeOp>();
+  auto state = op ? op.getBuffer().getDefiningOp<StateOp>() : StateOp();
+  return state && !state.getNext();
+}
+
 } // namespace
 
 LogicalResult ProgramOp::verifyRegions() {
   llvm::StringMap<Location> names;
   llvm::SmallDenseSet<uint32_t> roles;
+  llvm::DenseSet<std::pair<StringAttr, unsigned>> states;
   auto declare = [&names](StringRef name, Operation *op) -> LogicalResult {
     if (name.empty())
       return op->emitOpError("expects a name");
@@ -212,15 +302,24 @@ LogicalResult ProgramOp::verifyRegions() {
                << what << " to be known at bind time, got one that depends on the step";
 
     LogicalResult named = llvm::TypeSwitch<Operation *, LogicalResult>(op) // program_C4
-                              .Case<JobOp, ScratchOp, SlotsOp, EventsOp>(
+                              .Case<JobOp, ScratchOp, StateOp, SlotsOp, EventsOp>(
                                   [&](auto o) { return declare(o.getName(), op); })
                               .Default([](Operation *) { return success(); });
     if (failed(named))
       return failure();
-    if (auto launch = dyn_cast<LaunchOp>(op)) // program_C6
-      for (Value output : launch.getOutputs())
-        if (readsMessage(output))
+    if (auto launch = dyn_cast<LaunchOp>(op))
+      for (Value output : launch.getOutputs()) {
+        if (readsMessage(output)) // program_C6
           return op->emitOpError("expects outputs in buffers, got a view of a received message");
+        if (isCommitted(output)) // program_C7
+          return op->emitOpError("expects outputs in buffers that may be written, got the "
+                                 "committed value of a state");
+      }
+    if (auto state = dyn_cast<StateOp>(op)) // program_C5
+      if (!states.insert({state.getStateAttr().getLeafReference(), state.getNext()}).second)
+        return op->emitOpError("expects one ")
+               << (state.getNext() ? "next" : "committed") << " buffer of a state, got a second "
+               << "one of " << state.getStateAttr();
     if (auto job = dyn_cast<JobOp>(op)) // program_C5
       if (!roles.insert(static_cast<uint32_t>(job.getRole())).second)
         return op->emitOpError("expects one buffer for each role, got a second one for ")
@@ -325,37 +424,49 @@ LogicalResult verifyChannel(Operation *op, int32_t channel) {
   return success();
 }
 
+/// Numbers, lists of numbers, and dictionaries of both.
+bool isKernelAttribute(Attribute value, bool nested = false) {
+  if (auto dictionary = dyn_cast<DictionaryAttr>(value))
+    return !nested && llvm::all_of(dictionary, [](NamedAttribute entry) {
+      return isKernelAttribute(entry.getValue(), /*nested=*/true);
+    });
+  auto integer = dyn_cast<IntegerAttr>(value);
+  return (integer && integer.getType().isInteger(64)) ||
+         isa<DenseI64ArrayAttr, DenseF64ArrayAttr>(value);
+}
+
 } // namespace
 
 LogicalResult SendOp::verify() {
   if (failed(verifyChannel(*this, getChannel()))) // send_C1
     return failure();
-  return verifySignal(*this, getSignal(), getSignalIndex()); // send_C2
+  return verifyStep(*this); // send_C2
 }
 
 LogicalResult RecvOp::verify() {
   if (failed(verifyChannel(*this, getChannel()))) // recv_C1
     return failure();
-  return verifySignal(*this, getSignal(), getSignalIndex()); // recv_C2
+  return verifyStep(*this); // recv_C2
 }
 
 LogicalResult ReleaseOp::verify() {
-  return verifySignal(*this, getSignal(), getSignalIndex()); // release_C1
+  return verifyStep(*this); // release_C1
 }
 
 LogicalResult LaunchOp::verify() {
-  for (NamedAttribute attribute : getKernelAttributes()) // launch_C1
-    if (auto integer = dyn_cast<IntegerAttr>(attribute.getValue());
-        !integer || !integer.getType().isInteger(64))
-      return emitOpError("expects an i64 for kernel attribute '")
+  for (NamedAttribute attribute : getKernelAttributes())
+    if (!isKernelAttribute(attribute.getValue())) // launch_C1
+      return emitOpError("expects an i64 or a map's code for kernel attribute '")
              << attribute.getName().strref() << "', got " << attribute.getValue();
   if (getOutputs().empty()) // launch_C3
     return emitOpError("expects at least one output");
-  return verifySignal(*this, getSignal(), getSignalIndex()); // launch_C2
+  return verifyStep(*this, /*mayBeSkipped=*/true); // launch_C2
 }
 
-LogicalResult WaitGateOp::verify() {
-  return verifySignal(*this, getSignal(), getSignalIndex()); // wait_gate_C1
+LogicalResult WaitGateOp::verify() { return verifyStep(*this); } // wait_gate_C1
+
+LogicalResult PublishOp::verify() { // publish_C1
+  return verifyStep(*this, /*mayBeSkipped=*/true);
 }
 
 } // namespace bagua::ir::sched

@@ -35,7 +35,7 @@ chunk.schedule @s grain 1 accepts [f32, f32] {
 
 // schedule_c3
 chunk.schedule @s grain 1 accepts [f32] {
-  // expected-error@+1 {{expects only parameters and programs in a schedule}}
+  // expected-error@+1 {{expects only parameters, states and programs in a schedule}}
   %x = arith.constant 0 : index
 }
 
@@ -325,7 +325,7 @@ chunk.schedule @s grain 1 accepts [f32] {
     %g = chunk.job gradient
     %x = chunk.range %g[%one, %one]
     chunk.forall %r {
-      // expected-error@+1 {{expects constant 'bits' to be a 64-bit integer, got 8 : i32}}
+      // expected-error@+1 {{expects constant 'bits' to be a 64-bit integer or a map's code, got 8 : i32}}
       chunk.launch "copy" with {bits = 8 : i32} count %one ins(%x : !chunk.range) outs(%x : !chunk.range)
     }
     %z = arith.constant 0 : index
@@ -358,6 +358,203 @@ chunk.schedule @s grain 1 accepts [f32] {
     // expected-error@+1 {{expects to be inside a chunk.forall}}
     chunk.wait before_update
     %z = arith.constant 0 : index
+    chunk.cost rounds %z wire_bytes %z
+  }
+}
+
+// -----
+
+// schedule_c5
+chunk.schedule @s grain 1 accepts [f32] {
+  chunk.declare_state @m bucket = 0.0 on_resize mean
+  // expected-note@+1 {{this one does}}
+  chunk.program @p on gradient {
+    %z = arith.constant 0 : index
+    %m = chunk.state @m next
+    chunk.cost rounds %z wire_bytes %z
+  }
+  chunk.program @q on after_update {
+    %z = arith.constant 0 : index
+    %reads = chunk.state @m
+    // expected-error@+1 {{expects a state that no other program writes, got @m}}
+    %m = chunk.state @m next
+    chunk.cost rounds %z wire_bytes %z
+  }
+}
+
+// -----
+
+// declare_state_c1_none
+chunk.schedule @s grain 1 accepts [f32] {
+  // expected-error@+1 {{expects a number of buckets for a state of domain neighbors, got none}}
+  chunk.declare_state @m neighbors = 0.0 on_resize zero
+}
+
+// -----
+
+// declare_state_c1_range
+chunk.schedule @s grain 1 accepts [f32] {
+  // expected-error@+1 {{expects 1 to 16 buckets for a state of domain neighbors, got 0}}
+  chunk.declare_state @m neighbors(0) = 0.0 on_resize zero
+}
+
+// -----
+
+// declare_state_c1_domain
+chunk.schedule @s grain 1 accepts [f32] {
+  // expected-error@+1 {{expects no number of buckets for a state of domain shard, got 2}}
+  chunk.declare_state @m shard(2) = 0.0 on_resize zero
+}
+
+// -----
+
+// declare_state_c2
+chunk.schedule @s grain 1 accepts [f32] {
+  // expected-error@+1 {{expects a finite initial value, got 0x7FF8000000000000}}
+  chunk.declare_state @m bucket = 0x7FF8000000000000 on_resize zero
+}
+
+// -----
+
+// declare_state_c3_repartition
+chunk.schedule @s grain 1 accepts [f32] {
+  // expected-error@+1 {{expects mean or zero on resize of a state of domain scalar, got repartition}}
+  chunk.declare_state @m scalar = 0.0 on_resize repartition
+}
+
+// -----
+
+// declare_state_c3_shard
+chunk.schedule @s grain 1 accepts [f32] {
+  // expected-error@+1 {{expects repartition or zero on resize of a state of domain shard, got mean}}
+  chunk.declare_state @m shard = 0.0 on_resize mean
+}
+
+// -----
+
+// declare_state_c3_neighbors
+chunk.schedule @s grain 1 accepts [f32] {
+  // expected-error@+1 {{expects zero on resize of a state of domain neighbors, got mean}}
+  chunk.declare_state @m neighbors(1) = weight on_resize mean
+}
+
+// -----
+
+// declare_state_c4
+chunk.schedule @s grain 1 accepts [f32] {
+  // expected-error@+1 {{expects a number as the initial value of a state of domain shard, got weight}}
+  chunk.declare_state @m shard = weight on_resize zero
+}
+
+// -----
+
+// state_c1
+chunk.schedule @s grain 1 accepts [f32] {
+  chunk.program @p on gradient {
+    %z = arith.constant 0 : index
+    // expected-error@+1 {{'chunk.state' op expects a state of the schedule, got @p}}
+    %m = chunk.state @p
+    chunk.cost rounds %z wire_bytes %z
+  }
+}
+
+// -----
+
+// publish_c1
+chunk.schedule @s grain 1 accepts [f32] {
+  chunk.declare_state @m bucket = 0.0 on_resize mean
+  chunk.program @p on gradient {
+    %z = arith.constant 0 : index
+    // expected-error@+1 {{expects to be inside a chunk.forall}}
+    chunk.publish @m
+    chunk.cost rounds %z wire_bytes %z
+  }
+}
+
+// -----
+
+// publish_c2
+chunk.schedule @s grain 1 accepts [f32] {
+  chunk.program @p on gradient {
+    %z = arith.constant 0 : index
+    chunk.forall %r {
+      // expected-error@+1 {{'chunk.publish' op expects a state of the schedule, got @m}}
+      chunk.publish @m
+    }
+    chunk.cost rounds %z wire_bytes %z
+  }
+}
+
+// -----
+
+// if_finite_c1
+chunk.schedule @s grain 1 accepts [f32] {
+  chunk.program @p on gradient {
+    %z = arith.constant 0 : index
+    // expected-error@+1 {{expects to be inside a chunk.forall}}
+    chunk.if_finite {
+    }
+    chunk.cost rounds %z wire_bytes %z
+  }
+}
+
+// -----
+
+// if_finite_c2
+chunk.schedule @s grain 1 accepts [f32] {
+  chunk.program @p on gradient {
+    %z = arith.constant 0 : index
+    chunk.forall %r {
+      chunk.if_finite {
+        // expected-error@+1 {{'chunk.wait' op expects not to be inside chunk.if_finite}}
+        chunk.wait before_update
+      }
+    }
+    chunk.cost rounds %z wire_bytes %z
+  }
+}
+
+// -----
+
+// peer_c1
+chunk.schedule @s grain 1 accepts [f32] {
+  chunk.program @p on gradient {
+    %z = arith.constant 0 : index
+    // expected-error@+1 {{expects 2 arguments of the peer map pairing, got 1}}
+    %p = chunk.peer pairing(%z)
+    chunk.cost rounds %z wire_bytes %z
+  }
+}
+
+// -----
+
+// move_c6
+chunk.schedule @s grain 1 accepts [f32] {
+  chunk.program @p on gradient {
+    %z = arith.constant 0 : index
+    %g = chunk.job gradient
+    %in = chunk.slots %z, %z
+    chunk.forall %r {
+      %x = chunk.range %g[%z, %z]
+      // expected-error@+1 {{expects 1 argument of the peer map rotate, got 2}}
+      chunk.move %x to rotate(%z, %z) into %in[%z]
+    }
+    chunk.cost rounds %z wire_bytes %z
+  }
+}
+
+// -----
+
+// launch_c3_nested
+chunk.schedule @s grain 1 accepts [f32] {
+  chunk.program @p on gradient {
+    %z = arith.constant 0 : index
+    %g = chunk.job gradient
+    chunk.forall %r {
+      %x = chunk.range %g[%z, %z]
+      // expected-error@+1 {{expects constant 'encode' to be a 64-bit integer or a map's code}}
+      chunk.launch "codec_encode" with {encode = {code = {deep = 1}}} count %z ins(%x : !chunk.range) outs(%x : !chunk.range)
+    }
     chunk.cost rounds %z wire_bytes %z
   }
 }

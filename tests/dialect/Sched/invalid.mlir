@@ -30,7 +30,7 @@ sched.schedule @negative_accepts_twice grain 1 accepts [f32, f32] {
 
 // @schedule_c3
 sched.schedule @negative_body grain 1 accepts [f32] {
-  // expected-error@+1 {{'arith.constant' op expects only parameters and programs in a schedule}}
+  // expected-error@+1 {{'arith.constant' op expects only parameters, states and programs in a schedule}}
   %c0 = arith.constant 0 : index
 }
 
@@ -378,18 +378,6 @@ sched.schedule @negative_signal_of_step_time grain 1 accepts [f32] {
 
 // -----
 
-// @program_c3
-sched.schedule @negative_cost_of_step_time grain 1 accepts [f32] {
-  sched.program @p on gradient {
-    %c0 = arith.constant 0 : index
-    %s = sched.step
-    // expected-error@+1 {{'sched.cost' op expects its bytes to be known at bind time}}
-    sched.cost rounds %c0 wire_bytes %s
-  }
-}
-
-// -----
-
 // @program_c4: one space of names for buffers, slots and events.
 sched.schedule @negative_name_twice grain 1 accepts [f32] {
   sched.program @p on gradient {
@@ -694,7 +682,7 @@ sched.schedule @negative_kernel_attribute grain 1 accepts [f32] {
     %c0 = arith.constant 0 : index
     %g = sched.job "g" gradient
     %x = sched.range %g[%c0, %c0]
-    // expected-error@+1 {{'sched.launch' op expects an i64 for kernel attribute 'bits', got "eight"}}
+    // expected-error@+1 {{'sched.launch' op expects an i64 or a map's code for kernel attribute 'bits', got "eight"}}
     sched.launch "minmax_encode" {bits = "eight"} count %c0 ins(%x : !sched.range) outs(%x : !sched.range)
     sched.cost rounds %c0 wire_bytes %c0
   }
@@ -708,7 +696,7 @@ sched.schedule @negative_kernel_attribute_width grain 1 accepts [f32] {
     %c0 = arith.constant 0 : index
     %g = sched.job "g" gradient
     %x = sched.range %g[%c0, %c0]
-    // expected-error@+1 {{'sched.launch' op expects an i64 for kernel attribute 'bits', got 8 : i32}}
+    // expected-error@+1 {{'sched.launch' op expects an i64 or a map's code for kernel attribute 'bits', got 8 : i32}}
     sched.launch "minmax_encode" {bits = 8 : i32} count %c0 ins(%x : !sched.range) outs(%x : !sched.range)
     sched.cost rounds %c0 wire_bytes %c0
   }
@@ -761,3 +749,174 @@ sched.schedule @negative_wait_gate_signal grain 1 accepts [f32] {
 
 // expected-error@+1 {{'sched.step' op expects parent op to be one of}}
 %s = sched.step
+
+// -----
+
+// @schedule_c5
+sched.schedule @negative_two_writers grain 1 accepts [f32] {
+  sched.declare_state @m bucket = 0.0 on_resize mean
+  // expected-note@+1 {{this one does}}
+  sched.program @p on gradient {
+    %c0 = arith.constant 0 : index
+    %a = sched.state "a" @m next
+    sched.cost rounds %c0 wire_bytes %c0
+  }
+  sched.program @q on after_update {
+    %c0 = arith.constant 0 : index
+    %reads = sched.state "reads" @m
+    // expected-error@+1 {{'sched.state' op expects a state that no other program writes, got @m}}
+    %b = sched.state "b" @m next
+    sched.cost rounds %c0 wire_bytes %c0
+  }
+}
+
+// -----
+
+// @declare_state_c1
+sched.schedule @negative_neighbors_without_a_number grain 1 accepts [f32] {
+  // expected-error@+1 {{expects a number of buckets for a state of domain neighbors, got none}}
+  sched.declare_state @m neighbors = 0.0 on_resize zero
+}
+
+// -----
+
+// @declare_state_c1
+sched.schedule @negative_many_neighbors grain 1 accepts [f32] {
+  // expected-error@+1 {{expects 1 to 16 buckets for a state of domain neighbors, got 17}}
+  sched.declare_state @m neighbors(17) = 0.0 on_resize zero
+}
+
+// -----
+
+// @declare_state_c1
+sched.schedule @negative_number_of_buckets grain 1 accepts [f32] {
+  // expected-error@+1 {{expects no number of buckets for a state of domain bucket, got 2}}
+  sched.declare_state @m bucket(2) = 0.0 on_resize zero
+}
+
+// -----
+
+// @declare_state_c2
+sched.schedule @negative_infinite_state grain 1 accepts [f32] {
+  // expected-error@+1 {{expects a finite initial value, got 0x7FF0000000000000}}
+  sched.declare_state @m bucket = 0x7FF0000000000000 on_resize zero
+}
+
+// -----
+
+// @declare_state_c3
+sched.schedule @negative_repartitioned_bucket grain 1 accepts [f32] {
+  // expected-error@+1 {{expects mean or zero on resize of a state of domain bucket, got repartition}}
+  sched.declare_state @m bucket = 0.0 on_resize repartition
+}
+
+// -----
+
+// @declare_state_c3
+sched.schedule @negative_mean_of_shards grain 1 accepts [f32] {
+  // expected-error@+1 {{expects repartition or zero on resize of a state of domain shard, got mean}}
+  sched.declare_state @m shard = 0.0 on_resize mean
+}
+
+// -----
+
+// @declare_state_c3
+sched.schedule @negative_mean_of_neighbors grain 1 accepts [f32] {
+  // expected-error@+1 {{expects zero on resize of a state of domain neighbors, got mean}}
+  sched.declare_state @m neighbors(2) = 0.0 on_resize mean
+}
+
+// -----
+
+// @declare_state_c4
+sched.schedule @negative_scalar_from_the_weight grain 1 accepts [f32] {
+  // expected-error@+1 {{expects a number as the initial value of a state of domain scalar, got weight}}
+  sched.declare_state @m scalar = weight on_resize zero
+}
+
+// -----
+
+// @state_c1
+sched.schedule @negative_unknown_state grain 1 accepts [f32] {
+  sched.program @p on gradient {
+    %c0 = arith.constant 0 : index
+    // expected-error@+1 {{'sched.state' op expects a state of the schedule, got @m}}
+    %a = sched.state "a" @m
+    sched.cost rounds %c0 wire_bytes %c0
+  }
+}
+
+// -----
+
+// @publish_c2
+sched.schedule @negative_publish_unknown_state grain 1 accepts [f32] {
+  sched.program @p on gradient {
+    %c0 = arith.constant 0 : index
+    // expected-error@+1 {{'sched.publish' op expects a state of the schedule, got @m}}
+    sched.publish @m
+    sched.cost rounds %c0 wire_bytes %c0
+  }
+}
+
+// -----
+
+// @publish_c1
+sched.schedule @negative_publish_signals_without_an_index grain 1 accepts [f32] {
+  sched.declare_state @m bucket = 0.0 on_resize mean
+  sched.program @p on gradient {
+    %c0 = arith.constant 0 : index
+    %c1 = arith.constant 1 : index
+    %e = sched.events "e" count %c1
+    // expected-error@+1 {{'sched.publish' op expects an index with the event array that it signals, got none}}
+    "sched.publish"(%e) <{operandSegmentSizes = array<i32: 0, 1, 0, 0>, state = @m}> : (!sched.events) -> ()
+    sched.cost rounds %c0 wire_bytes %c0
+  }
+}
+
+// -----
+
+// @program_c5
+sched.schedule @negative_two_buffers_of_a_state grain 1 accepts [f32] {
+  sched.declare_state @m bucket = 0.0 on_resize mean
+  sched.program @p on gradient {
+    %c0 = arith.constant 0 : index
+    %a = sched.state "a" @m next
+    %b = sched.state "b" @m
+    // expected-error@+1 {{'sched.state' op expects one next buffer of a state, got a second one of @m}}
+    %c = sched.state "c" @m next
+    sched.cost rounds %c0 wire_bytes %c0
+  }
+}
+
+// -----
+
+// @program_c7
+sched.schedule @negative_write_committed grain 1 accepts [f32] {
+  sched.declare_state @m bucket = 0.0 on_resize mean
+  sched.program @p on gradient {
+    %c0 = arith.constant 0 : index
+    %n = sched.length
+    %bytes = sched.element_bytes
+    %g = sched.job "g" gradient
+    %m = sched.state "m" @m
+    %x = sched.range %g[%c0, %bytes]
+    %y = sched.range %m[%c0, %bytes]
+    // expected-error@+1 {{expects outputs in buffers that may be written, got the committed value of a state}}
+    sched.launch "copy" {} count %n ins(%x : !sched.range) outs(%y : !sched.range)
+    sched.cost rounds %c0 wire_bytes %c0
+  }
+}
+
+// -----
+
+// @step_c1
+sched.schedule @negative_send_if_finite grain 1 accepts [f32] {
+  sched.program @p on gradient {
+    %c0 = arith.constant 0 : index
+    %c1 = arith.constant 1 : index
+    %g = sched.job "g" gradient
+    // expected-error@+1 {{'sched.send' op expects 'if_finite' on launches and publishes only}}
+    sched.send %g[%c0, %c1] to %c1 channel 0 if_finite
+    sched.cost rounds %c0 wire_bytes %c0
+  }
+}

@@ -11,6 +11,10 @@ sched.schedule @leaves grain 1 accepts [f32] {
     %n = sched.nodes
     // CHECK: %[[STEP:.*]] = sched.step
     %t = sched.step
+    // CHECK: %[[BUCKET:.*]] = sched.bucket
+    %k = sched.bucket
+    // CHECK: sched.pairing %[[BUCKET]], %[[STEP]]
+    %p = sched.pairing %k, %t
     %a = arith.addi %r, %s : index
     %b = arith.addi %a, %n : index
     %c0 = arith.constant 0 : index

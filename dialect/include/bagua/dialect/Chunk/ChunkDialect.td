@@ -48,9 +48,26 @@ def Chunk_Gate : Chunk_Enum<"Gate", "A point of the step at which the job lets a
     I32EnumCase<"BeforeUpdate", 0, "before_update">]>;
 def Chunk_GateAttr : EnumAttr<Chunk_Dialect, Chunk_Gate, "gate">;
 
-// rotate(k): from rank r to rank (r + k) mod n; its inverse is rotate(-k).
+// rotate(k): from rank r to rank (r + k) mod n; its inverse is rotate(-k). The others are involutions: each
+// is its own inverse, and a rank whose peer is itself has none.
 def Chunk_PeerMap : Chunk_Enum<"PeerMap", "A one-to-one map of ranks, whose inverse is known", [
-    I32EnumCase<"Rotate", 0, "rotate">]>;
+    I32EnumCase<"Rotate", 0, "rotate">,
+    I32EnumCase<"RoundRobin", 1, "round_robin">,
+    I32EnumCase<"ShiftOne", 2, "shift_one">,
+    I32EnumCase<"Pairing", 3, "pairing">]>;
 def Chunk_PeerMapAttr : EnumAttr<Chunk_Dialect, Chunk_PeerMap, "peers">;
+
+def Chunk_StateDomain : Chunk_Enum<"StateDomain", "What a state has elements for", [
+    I32EnumCase<"Bucket", 0, "bucket">,
+    I32EnumCase<"Shard", 1, "shard">,
+    I32EnumCase<"Scalar", 2, "scalar">,
+    I32EnumCase<"Neighbors", 3, "neighbors">]>;
+def Chunk_StateDomainAttr : EnumAttr<Chunk_Dialect, Chunk_StateDomain, "state_domain">;
+
+def Chunk_OnResize : Chunk_Enum<"OnResize", "What becomes of a state when the world changes", [
+    I32EnumCase<"Mean", 0, "mean">,
+    I32EnumCase<"Zero", 1, "zero">,
+    I32EnumCase<"Repartition", 2, "repartition">]>;
+def Chunk_OnResizeAttr : EnumAttr<Chunk_Dialect, Chunk_OnResize, "on_resize">;
 
 #endif

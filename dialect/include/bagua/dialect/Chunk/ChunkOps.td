@@ -25,7 +25,8 @@ def Chunk_ScheduleOp : Chunk_Op<"schedule", [
     `grain`: shards are cut at multiples of so many elements. `accepts`: element types of buckets.
 
     - C1: `grain` is at least 1.  C2: `accepts` lists f32 and f64, at least one, none twice.
-    - C3: the body holds parameters and programs only.  C4: no two programs start on one event.
+    - C3: the body holds parameters, states and programs only.  C4: no two programs start on one event.
+    - C5: one program at most writes a state.
 
     ```mlir
     chunk.schedule @bytegrad grain 2048 accepts [f32] { chunk.program @gradient on gradient { … } }
@@ -57,6 +58,33 @@ def Chunk_DeclareParameterOp : Chunk_Op<"declare_parameter", [Symbol, HasParent<
   let arguments = (ins SymbolNameAttr:$sym_name, TypedAttrInterface:$default_value, UnitAttr:$per_step);
   let assemblyFormat = "$sym_name `=` $default_value (`per_step` $per_step^)? attr-dict";
   let hasVerifier = 1;
+}
+
+def Chunk_DeclareStateOp : Chunk_Op<"declare_state", [Symbol, HasParent<"ScheduleOp">]> {
+  let summary = "Declares memory that lasts from step to step, one for each bucket";
+  let description = [{
+    Elements are of the bucket's type: as many as the bucket has, as this rank's shard has, one, or so many
+    buckets end to end. Without `initial` they start as the job's weight.
+
+    - C1: a number of buckets in 1 … 16 with `neighbors`, and only there.  C2: the initial value is finite.
+    - C3: `repartition` is for shards, `mean` for buckets and scalars.
+    - C4: the weight is an initial value for `bucket` and `neighbors`.
+
+    ```mlir
+    chunk.declare_state @momentum bucket = 0.0 on_resize mean
+    chunk.declare_state @replicas neighbors(2) = weight on_resize zero
+    ```
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, Chunk_StateDomainAttr:$domain, OptionalAttr<I64Attr>:$buckets,
+                       OptionalAttr<F64Attr>:$initial, Chunk_OnResizeAttr:$on_resize);
+  let assemblyFormat = [{
+    $sym_name `` $domain (`(` $buckets^ `)`)? `=` custom<InitialValue>($initial) `on_resize` `` $on_resize attr-dict
+  }];
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// Buckets end to end: 1 but for `neighbors`.
+    int64_t copies() { return getBuckets().value_or(1); }
+  }];
 }
 
 def Chunk_ProgramOp : Chunk_Op<"program", [
@@ -137,6 +165,26 @@ def Chunk_IfOp : Chunk_Op<"if", [NoTerminator, NoRegionArguments, RecursiveMemor
   let builders = [OpBuilder<(ins "::mlir::Value":$condition, CArg<"bool", "false">:$withElse)>];
 }
 
+def Chunk_IfFiniteOp : Chunk_Op<"if_finite", [
+    SingleBlock, NoTerminator, NoRegionArguments, RecursiveMemoryEffects]> {
+  let summary = "Executes the body only in steps whose gradients are finite on all ranks";
+  let description = [{
+    - C1: inside a `forall`.  C2: no move, wait or other `if_finite` inside.
+    - C3 (checked when lowering and interpreting): after a `chunk.wait before_update`, which tells.
+
+    ```mlir
+    chunk.wait before_update
+    chunk.if_finite { chunk.launch … chunk.publish @momentum }
+    ```
+  }];
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = "attr-dict-with-keyword $body";
+  let hasRegionVerifier = 1;
+  let hasVerifier = 1;
+  let skipDefaultBuilders = 1;
+  let builders = [OpBuilder<(ins)>];
+}
+
 def Chunk_CostOp : Chunk_Op<"cost", [HasParent<"ProgramOp">]> {
   let summary = "Communication rounds, and payload bytes that rank `chunk.rank` sends";
   let arguments = (ins Index:$rounds, Index:$wire_bytes);
@@ -155,6 +203,7 @@ class Chunk_NumberOp<string mnemonic, string text, list<Trait> traits = []>
 def Chunk_WorldOp : Chunk_NumberOp<"world", "Number of ranks">;
 def Chunk_LengthOp : Chunk_NumberOp<"length", "Elements in the bucket">;
 def Chunk_ElementBytesOp : Chunk_NumberOp<"element_bytes", "Bytes of one element as stored">;
+def Chunk_BucketOp : Chunk_NumberOp<"bucket", "Number of the bucket among those of the job">;
 def Chunk_StepOp : Chunk_NumberOp<"step", "Number of the training step: not known when a schedule is bound">;
 def Chunk_ParameterOp : Chunk_Op<"parameter", [Pure, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "Value of a declared parameter";
@@ -175,6 +224,23 @@ def Chunk_RankOp : Chunk_NumberOp<"rank", "The rank, outside of `forall`", [HasP
   }];
 }
 
+def Chunk_PeerOp : Chunk_ResultOp<"peer", [Pure]> {
+  let summary = "The rank to which a peer map takes the executing rank";
+  let description = [{
+    Equal to the rank itself where an involution leaves it without a partner.
+
+    - C1: two arguments for `pairing`, one for the other maps.
+
+    ```mlir
+    %p = chunk.peer pairing(%seed, %step)
+    ```
+  }];
+  let arguments = (ins Chunk_PeerMapAttr:$map, Variadic<Index>:$arguments);
+  let results = (outs Index:$result);
+  let assemblyFormat = "`` $map `(` $arguments `)` attr-dict";
+  let hasVerifier = 1;
+}
+
 // ---- Storage -----------------------------------------------------------------------------------
 
 def Chunk_JobOp : Chunk_ResultOp<"job", [Pure, HasParent<"ProgramOp">]> {
@@ -190,6 +256,26 @@ def Chunk_ScratchOp : Chunk_ResultOp<"scratch", [
   let arguments = (ins Index:$bytes);
   let results = (outs Chunk_BufferType:$result);
   let assemblyFormat = "$bytes attr-dict";
+}
+
+def Chunk_StateOp : Chunk_ResultOp<"state", [
+    Pure, HasParent<"ProgramOp">, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "A state's committed value, or the memory of its next one";
+  let description = [{
+    Without `next`: what was committed when the program started, read only. With it: undefined at the program's
+    start, and the committed value of later programs once `chunk.publish` was executed.
+
+    - C1: `state` names a state of the enclosing schedule.
+    - C2 (checked when lowering and interpreting): nothing writes a committed value.
+
+    ```mlir
+    %m = chunk.state @momentum
+    %new = chunk.state @momentum next
+    ```
+  }];
+  let arguments = (ins FlatSymbolRefAttr:$state, UnitAttr:$next);
+  let results = (outs Chunk_BufferType:$result);
+  let assemblyFormat = "$state (`next` $next^)? attr-dict";
 }
 
 def Chunk_SlotsOp : Chunk_ResultOp<"slots", [
@@ -279,21 +365,33 @@ def Chunk_YieldOp : Chunk_Op<"yield", [
 def Chunk_MoveOp : Chunk_Op<"move"> {
   let summary = "Every rank sends `source` to a peer, where it lands in a slot";
   let description = [{
-    Rank r sends to `map(argument)`: rotate(k) is rank (r + k) mod world. `slot` is evaluated by the
-    sender and names the slot at the target. A transfer of 0 bytes is no transfer. Nothing may write
-    the source until the last launch that reads the message has run: a peer on the same host reads the
-    sender's memory.
+    Rank r sends to `map(arguments)`. With n ranks, modulo meaning the remainder in [0, n):
 
-    - C1: inside a `forall`.
+    | map | from r to |
+    | --- | --- |
+    | `rotate(k)` | (r + k) mod n |
+    | `round_robin(t)` | (t - r) mod n |
+    | `shift_one(t)` | m = n div 2, h = n - m: r < m: m + (t + r) mod h; else (r - m - t) mod h if below m, or r |
+    | `pairing(s, t)` | its partner in the random matching of seed s and round t |
+
+    `slot` is evaluated by the sender and names the slot at the target. A transfer of 0 bytes is no transfer; one to
+    oneself neither, but an error of `rotate`. Nothing may write the source until the last launch that reads the
+    message has run: a peer on the same host reads the sender's memory.
+
+    - C1: inside a `forall`.  C6: two arguments for `pairing`, one for the other maps.
 
     ```mlir
     chunk.move %x to rotate(%k) into %in[%r]
     ```
   }];
-  let arguments = (ins Chunk_RangeType:$source, Chunk_PeerMapAttr:$map, Index:$argument,
+  let arguments = (ins Chunk_RangeType:$source, Chunk_PeerMapAttr:$map, Variadic<Index>:$arguments,
                        Chunk_SlotsType:$slots, Index:$slot);
-  let assemblyFormat = "$source `to` `` $map `(` $argument `)` `into` $slots `[` $slot `]` attr-dict";
+  let assemblyFormat = "$source `to` `` $map `(` $arguments `)` `into` $slots `[` $slot `]` attr-dict";
   let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// Of `rotate`: how far.
+    ::mlir::Value getArgument() { return getArguments().front(); }
+  }];
 }
 
 def Chunk_LaunchOp : Chunk_Op<"launch", [AttrSizedOperandSegments]> {
@@ -302,8 +400,9 @@ def Chunk_LaunchOp : Chunk_Op<"launch", [AttrSizedOperandSegments]> {
     Operand order and which output may be an input: bagua/kernels/Kernels.h. A launch of 0 elements does
     nothing.
 
-    - C1: inside a `forall`.  C2: there is an output.  C3: `constants` are 64-bit integers.
-    - C4: the name is not empty.
+    - C1: inside a `forall`.  C2: there is an output.  C4: the name is not empty.
+    - C3: `constants` are 64-bit integers, or the code of a map or codec: `array<i64>`, `array<f64>`, dictionaries of
+      such.
 
     ```mlir
     chunk.launch "minmax_encode" with {bits = 8, block = 2048} count %length
@@ -326,6 +425,22 @@ def Chunk_WaitOp : Chunk_Op<"wait"> {
   let description = "- C1: inside a `forall`.";
   let arguments = (ins Chunk_GateAttr:$gate);
   let assemblyFormat = "`` $gate attr-dict";
+  let hasVerifier = 1;
+}
+
+def Chunk_PublishOp : Chunk_Op<"publish", [DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "Commits a state: programs that start later find `next`";
+  let description = [{
+    - C1: inside a `forall`.  C2: `state` names a state of the enclosing schedule.
+    - C3 (checked when lowering and interpreting): no path publishes a state twice, and no launch writes `next` after
+      it.
+
+    ```mlir
+    chunk.publish @momentum
+    ```
+  }];
+  let arguments = (ins FlatSymbolRefAttr:$state);
+  let assemblyFormat = "$state attr-dict";
   let hasVerifier = 1;
 }
 

@@ -18,6 +18,7 @@ def Sched_StepInterface : OpInterface<"StepInterface"> {
                     "::mlir::TypedValue<::bagua::ir::sched::EventsType>", "getSignal">,
     InterfaceMethod<"Its index, or null", "::mlir::TypedValue<::mlir::IndexType>", "getSignalIndex">,
     InterfaceMethod<"Step-time condition, or null", "::mlir::TypedValue<::mlir::IntegerType>", "getGuard">,
+    InterfaceMethod<"Skipped in steps whose gradients are not finite", "bool", "getIfFinite">,
   ];
 }
 

@@ -23,7 +23,8 @@ def Sched_ScheduleOp : Sched_Op<"schedule", [
   let summary = "Everything that one schedule file holds";
   let description = [{
     - C1: `grain` is at least 1.  C2: `accepts` lists f32 and f64, at least one, none twice.
-    - C3: the body holds parameters and programs only.  C4: no two programs start on one event.
+    - C3: the body holds parameters, states and programs only.  C4: no two programs start on one event.
+    - C5: one program at most writes a state.
 
     ```mlir
     sched.schedule @bytegrad grain 2048 accepts [f32] { … }
@@ -54,16 +55,41 @@ def Sched_DeclareParameterOp : Sched_Op<"declare_parameter", [Symbol, HasParent<
   let hasVerifier = 1;
 }
 
+def Sched_DeclareStateOp : Sched_Op<"declare_state", [Symbol, HasParent<"ScheduleOp">]> {
+  let summary = "Declares memory that lasts from step to step, one for each bucket";
+  let description = [{
+    - C1: a number of buckets in 1 … 16 with `neighbors`, and only there.  C2: the initial value is finite.
+    - C3: `repartition` is for shards, `mean` for buckets and scalars.
+    - C4: the weight is an initial value for `bucket` and `neighbors`.
+
+    ```mlir
+    sched.declare_state @momentum bucket = 0.0 on_resize mean
+    ```
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, Sched_StateDomain:$domain, OptionalAttr<I64Attr>:$buckets,
+                       OptionalAttr<F64Attr>:$initial, Sched_OnResize:$on_resize);
+  let assemblyFormat = [{
+    $sym_name `` $domain (`(` $buckets^ `)`)? `=` custom<InitialValue>($initial) `on_resize` `` $on_resize attr-dict
+  }];
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// Buckets end to end: 1 but for `neighbors`.
+    int64_t copies() { return getBuckets().value_or(1); }
+  }];
+}
+
 def Sched_ProgramOp : Sched_Op<"program", [
     IsolatedFromAbove, Symbol, SingleBlock, NoRegionArguments, HasParent<"ScheduleOp">]> {
   let summary = "What one rank does for one bucket when a point of the step is reached";
   let description = [{
     - C1: ends with `sched.cost`.  C2: every op is of this dialect or arithmetic that the file can say
       (spec, "Expressions").
-    - C3: sizes, bounds, conditions of `sched.if`, offsets, counts, slot and event indices, `when` and cost
-      are bind time: they do not use `sched.step` or a per-step parameter.
-    - C4: names of buffers, slots and events are unique.  C5: at most one job buffer per role.
-    - C6: a kernel writes to buffers, never to a received message: that may be the sender's own memory.
+    - C3: sizes, bounds, conditions of `sched.if`, offsets, counts, slot and event indices and `when` are bind
+      time: they do not use `sched.step` or a per-step parameter.
+    - C4: names of buffers, slots and events are unique.  C5: at most one job buffer per role, and of a state at
+      most one committed and one next buffer.
+    - C6: a kernel writes to buffers, never to a received message: that may be the sender's own memory.  C7: nor to
+      the committed value of a state.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, Sched_Trigger:$trigger);
   let regions = (region SizedRegion<1>:$body);
@@ -137,6 +163,7 @@ def Sched_LocalSizeOp : Sched_LeafOp<"local_size", "Ranks on this node">;
 def Sched_NodesOp : Sched_LeafOp<"nodes", "Number of nodes">;
 def Sched_LengthOp : Sched_LeafOp<"length", "Elements in the bucket">;
 def Sched_ElementBytesOp : Sched_LeafOp<"element_bytes", "Bytes per bucket element">;
+def Sched_BucketOp : Sched_LeafOp<"bucket", "Number of the bucket among those of the job">;
 def Sched_StepOp : Sched_LeafOp<"step", "Number of the step: the only leaf of step time but per-step parameters">;
 
 def Sched_ParameterOp : Sched_Op<"parameter", [
@@ -154,11 +181,23 @@ def Sched_ParameterOp : Sched_Op<"parameter", [
   let assemblyFormat = "$parameter attr-dict `:` type($result)";
 }
 
+def Sched_PairingOp : Sched_Op<"pairing", [Pure, InProgram]> {
+  let summary = "This rank's partner in the random matching of a seed and a round; itself if it has none";
+  let description = [{
+    ```mlir
+    %p = sched.pairing %seed, %round
+    ```
+  }];
+  let arguments = (ins Index:$seed, Index:$round);
+  let results = (outs Index:$result);
+  let assemblyFormat = "$seed `,` $round attr-dict";
+}
+
 // ---- Storage -------------------------------------------------------------------------------------
 
 // Declarations are not Pure: two scratch buffers of one size are two buffers.
-class Sched_StorageOp<string opMnemonic> : Sched_Op<opMnemonic, [
-    TopOfProgram, DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmResultNames"]>]> {
+class Sched_StorageOp<string opMnemonic, list<Trait> traits = []> : Sched_Op<opMnemonic, !listconcat([
+    TopOfProgram, DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmResultNames"]>], traits)> {
   let extraClassDefinition = [{
     void $cppClass::getAsmResultNames(::mlir::OpAsmSetValueNameFn setName) {
       setName((*this)->getResult(0), getName());
@@ -178,6 +217,21 @@ def Sched_ScratchOp : Sched_StorageOp<"scratch"> {
   let arguments = (ins StrAttr:$name, Index:$bytes);
   let results = (outs Res<Sched_Buffer, "", [MemAlloc]>:$buffer);
   let assemblyFormat = "$name `bytes` $bytes attr-dict";
+}
+
+def Sched_StateOp : Sched_StorageOp<"state", [DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "A state's committed value, or the memory of its next one, undefined at the program's start";
+  let description = [{
+    - C1: `state` names a state of the enclosing schedule.
+
+    ```mlir
+    %m = sched.state "momentum" @momentum
+    %new = sched.state "momentum.next" @momentum next
+    ```
+  }];
+  let arguments = (ins StrAttr:$name, FlatSymbolRefAttr:$state, UnitAttr:$next);
+  let results = (outs Res<Sched_Buffer, "", [MemAlloc]>:$buffer);
+  let assemblyFormat = "$name $state (`next` $next^)? attr-dict";
 }
 
 def Sched_SlotsOp : Sched_StorageOp<"slots"> {
@@ -273,18 +327,20 @@ def Sched_YieldOp : Sched_Op<"yield", [Pure, Terminator, HasParent<"GatherOp">]>
 
 // ---- Steps ---------------------------------------------------------------------------------------
 
-// Every step ends in: (`after` `(` events `)`)? (`signals` event)? (`guard` condition)?
-class Sched_StepOpBase<string opMnemonic> : Sched_Op<opMnemonic, [
-    AmongSteps, AttrSizedOperandSegments, Sched_StepInterface]> {
+// Every step ends in: (`after` `(` events `)`)? (`signals` event)? (`guard` condition)? (`if_finite`)?
+class Sched_StepOpBase<string opMnemonic, list<Trait> traits = []> : Sched_Op<opMnemonic, !listconcat([
+    AmongSteps, AttrSizedOperandSegments, Sched_StepInterface], traits)> {
   dag syncOperands = (ins Variadic<AnyTypeOf<[Sched_Event, Sched_EventList]>>:$after,
-                      Optional<Sched_Events>:$signal, Optional<Index>:$signal_index, Optional<I1>:$guard);
+                      Optional<Sched_Events>:$signal, Optional<Index>:$signal_index, Optional<I1>:$guard,
+                      UnitAttr:$if_finite);
   string syncFormat = [{
     (`after` `(` $after^ `:` type($after) `)`)? (`signals` $signal^ `[` $signal_index `]`)?
-    (`guard` $guard^)? attr-dict
+    (`guard` $guard^)? (`if_finite` $if_finite^)? attr-dict
   }];
   let hasVerifier = 1;
 }
-class Sched_FixedQueueOp<string opMnemonic, string queue> : Sched_StepOpBase<opMnemonic> {
+class Sched_FixedQueueOp<string opMnemonic, string queue, list<Trait> traits = []>
+    : Sched_StepOpBase<opMnemonic, traits> {
   let extraClassDeclaration = "::bagua::ir::sched::Queue getStepQueue() { return ::bagua::ir::sched::Queue::" # queue # "; }";
 }
 class Sched_AnyQueueOp<string opMnemonic> : Sched_StepOpBase<opMnemonic> {
@@ -338,7 +394,8 @@ def Sched_LaunchOp : Sched_FixedQueueOp<"launch", "Cpu"> {
   let summary = "Runs a kernel of the kernels library on `count` elements";
   let description = [{
     Operand order and aliasing are the kernel's (Kernels.h). Zero elements: no launch, the event is set at once.
-    - C1: kernel attributes are i64.  C2: `signal` comes with an index.  C3: has an output.
+    - C1: kernel attributes are i64, or the code of a map or codec: `array<i64>`, `array<f64>`, dictionaries of such.
+    - C2: `signal` comes with an index.  C3: has an output.
 
     ```mlir
     sched.launch "minmax_encode" {bits = 8, block = 2048} count %length ins(%x : !sched.range)
@@ -366,6 +423,20 @@ def Sched_WaitGateOp : Sched_AnyQueueOp<"wait_gate"> {
   }];
   let arguments = !con((ins Sched_Gate:$gate, Sched_Queue:$queue), syncOperands);
   let assemblyFormat = "`` $gate `on` `` $queue" # syncFormat;
+}
+
+def Sched_PublishOp : Sched_FixedQueueOp<"publish", "Cpu",
+    [DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "Commits a state: programs that start later find its next value";
+  let description = [{
+    - C1: `signal` comes with an index.  C2: `state` names a state of the enclosing schedule.
+
+    ```mlir
+    sched.publish @momentum if_finite
+    ```
+  }];
+  let arguments = !con((ins FlatSymbolRefAttr:$state), syncOperands);
+  let assemblyFormat = "$state" # syncFormat;
 }
 
 #endif

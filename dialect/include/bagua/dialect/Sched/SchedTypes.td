@@ -45,10 +45,17 @@ def Sched_GateEnum : Sched_Enum<"Gate", "point of the step at which the job lets
   I32EnumCase<"BeforeUpdate", 0, "before_update">]>;
 def Sched_QueueEnum : Sched_Enum<"Queue", "queue that issues a step", [
   I32EnumCase<"Cpu", 0, "cpu">, I32EnumCase<"Net", 1, "net">]>;
+def Sched_StateDomainEnum : Sched_Enum<"StateDomain", "what a state has elements for", [
+  I32EnumCase<"Bucket", 0, "bucket">, I32EnumCase<"Shard", 1, "shard">, I32EnumCase<"Scalar", 2, "scalar">,
+  I32EnumCase<"Neighbors", 3, "neighbors">]>;
+def Sched_OnResizeEnum : Sched_Enum<"OnResize", "what becomes of a state when the world changes", [
+  I32EnumCase<"Mean", 0, "mean">, I32EnumCase<"Zero", 1, "zero">, I32EnumCase<"Repartition", 2, "repartition">]>;
 
 def Sched_Trigger : EnumAttr<Sched_Dialect, Sched_TriggerEnum, "trigger">;
 def Sched_Role : EnumAttr<Sched_Dialect, Sched_RoleEnum, "role">;
 def Sched_Gate : EnumAttr<Sched_Dialect, Sched_GateEnum, "gate">;
 def Sched_Queue : EnumAttr<Sched_Dialect, Sched_QueueEnum, "queue">;
+def Sched_StateDomain : EnumAttr<Sched_Dialect, Sched_StateDomainEnum, "state_domain">;
+def Sched_OnResize : EnumAttr<Sched_Dialect, Sched_OnResizeEnum, "on_resize">;
 
 #endif
