@@ -100,7 +100,7 @@ struct CreditQueue {
 };
 
 struct UcxPeer {
-  int rank = 0;
+  std::string name;    ///< "rank 2 (host a, pid 17)".
   std::string address; ///< UCX's own, for ucp_ep_create.
   ucp_ep_h endpoint = nullptr;
   ucs_status_t failure =
@@ -188,7 +188,7 @@ private:
     return error_;
   }
   Status lost(const UcxPeer &peer) const {
-    return ucxStatus(peer.failure, absl::StrCat("the connection to rank ", peer.rank, " is lost"));
+    return ucxStatus(peer.failure, absl::StrCat(peer.name, " is lost: its connection broke"));
   }
   void activate(UcxChannel &channel) {
     if (!channel.active)
@@ -343,10 +343,11 @@ Status UcxTransport::setUp(Group &group) {
                                made.ok() ? "ok " + own : absl::StrCat("error ", made.ToString())));
   BAGUA_TRY(made);
   for (size_t r = 0; r < peers_.size(); ++r) {
+    const PeerInfo &peer = group.peer(static_cast<int>(r));
+    peers_[r].name = absl::StrCat("rank ", r, " (host ", peer.host, ", pid ", peer.pid, ")");
     if (answers[r].compare(0, 3, "ok ") != 0)
       return absl::UnavailableError(
-          absl::StrCat("rank ", r, " has no UCX transport: ", answers[r]));
-    peers_[r].rank = static_cast<int>(r);
+          absl::StrCat(peers_[r].name, " has no UCX transport: ", answers[r]));
     peers_[r].address = answers[r].substr(3);
   }
   BlockedSignals blocked;
@@ -466,7 +467,7 @@ Status UcxTransport::connect(UcxPeer &peer) {
       peer->failure = status;
   };
   return ucxStatus(ucx->ucp_ep_create(worker_, &parameters, &peer.endpoint),
-                   absl::StrCat("cannot reach rank ", peer.rank));
+                   absl::StrCat("cannot reach ", peer.name));
 }
 
 StatusOr<Channel *> UcxTransport::openChannel(uint64_t binding, uint32_t channel, int peer,
@@ -575,7 +576,7 @@ Status UcxTransport::sendControl(UcxChannel &channel, const Control &control) {
   if (request == nullptr)
     return absl::OkStatus();
   return ucxStatus(UCS_PTR_RAW_STATUS(request),
-                   absl::StrCat("cannot send a credit to rank ", channel.peer));
+                   absl::StrCat("cannot send a credit to ", channel.to->name));
 }
 
 Status UcxTransport::send(Channel &base, SendOp &op) {
@@ -639,7 +640,8 @@ Status UcxTransport::start(UcxChannel &channel) {
     ucs_status_ptr_t request = ucx->ucp_tag_send_nbx(channel.to->endpoint, slot.send->data,
                                                      slot.send->bytes, credit.tag, &parameters);
     if (UCS_PTR_IS_ERR(request))
-      return ucxStatus(UCS_PTR_STATUS(request), absl::StrCat(describe(channel), ": send"));
+      return ucxStatus(UCS_PTR_STATUS(request),
+                       absl::StrCat(channel.to->name, ", ", describe(channel), ": send"));
     if (request == nullptr)
       slot.done = true;
     else if (!slot.done)
@@ -683,7 +685,8 @@ Status UcxTransport::recv(Channel &base, RecvOp &op) {
   ucs_status_ptr_t request =
       ucx->ucp_tag_recv_nbx(worker_, op.landing, op.bytes, tag, UINT64_MAX, &parameters);
   if (UCS_PTR_IS_ERR(request))
-    return fail(ucxStatus(UCS_PTR_STATUS(request), absl::StrCat(describe(channel), ": receive")));
+    return fail(ucxStatus(UCS_PTR_STATUS(request),
+                          absl::StrCat(channel.to->name, ", ", describe(channel), ": receive")));
   slot.request = request;
 
   // Only now may the sender start: every message is expected, so UCX buffers none.
@@ -723,7 +726,8 @@ bool UcxTransport::collectSends(UcxChannel &channel) {
       continue;
     }
     if (slot.status != UCS_OK) {
-      note(ucxStatus(slot.status, absl::StrCat(describe(channel), ": send")));
+      note(ucxStatus(slot.status,
+                     absl::StrCat(channel.to->name, ", ", describe(channel), ": send")));
       return true;
     }
     slot.send->sent = true;
@@ -744,7 +748,8 @@ bool UcxTransport::collectRecvs(UcxChannel &channel) {
     if (!slot.done)
       break; // Later messages may be complete; they arrive in order all the same.
     if (slot.status != UCS_OK) {
-      note(ucxStatus(slot.status, absl::StrCat(describe(channel), ": receive")));
+      note(ucxStatus(slot.status,
+                     absl::StrCat(channel.to->name, ", ", describe(channel), ": receive")));
       return true;
     }
     if (slot.bytes != slot.recv->bytes) {
