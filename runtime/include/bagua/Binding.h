@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -49,6 +50,12 @@ public:
   /// Starts the program of `event`; nothing happens if there is none. kFailedPrecondition while one
   /// runs.
   virtual Status start(fb::Event event, int64_t step) = 0;
+  /// Compares `text` with that of the other ranks while the next program to start runs: that
+  /// program ends when the neighbours in the ring of ranks have said the same, and fails the group
+  /// with kAborted if not. At most kCompareBytesMax bytes; every rank compares in the same program,
+  /// or none does. Kept apart from payload. The first call reserves what later ones need.
+  static constexpr size_t kCompareBytesMax = 120;
+  virtual Status compare(std::string_view text) = 0;
   /// Lets the running program pass `gate`; once per run. Nothing happens if it has no such gate.
   virtual Status openGate(fb::Gate gate) = 0;
   /// True when no program runs any more; false when `slice` has passed.

@@ -49,7 +49,8 @@ public:
   /// One pass, unless somebody else drives. True if anything happened. For drivers of tests.
   bool poll();
 
-  /// Ends the progress thread; programs that still run fail, here and elsewhere. Later calls
+  /// Ends the progress thread; programs that still run fail, here and elsewhere, but for those that
+  /// wait for a gate: they fail here, and a peer that needs them sees this rank leave. Later calls
   /// drive themselves. Nobody else may be inside a call.
   void stop();
 

@@ -86,6 +86,10 @@ BAGUA_API bagua_code bagua_agree(bagua_context *context, const char *what, const
 BAGUA_API bagua_code bagua_barrier(bagua_context *context, const char *what);
 /* Root's bytes to all, through the transport; counted apart from payload. Collective. */
 BAGUA_API bagua_code bagua_broadcast(bagua_context *context, void *data, size_t bytes, int root);
+/* Ends the group: every call that communicates, here and on the other ranks, now or later, fails
+ * with BAGUA_PEER_LOST and "rank R (host H, pid P) `reason`", unless an earlier error holds. For
+ * a rank that cannot go on. From any thread, also while another is inside a call. */
+BAGUA_API bagua_code bagua_abort(bagua_context *context, const char *reason);
 
 /* ---- Schedules ---- */
 BAGUA_API bagua_code bagua_schedule_load(const char *path, bagua_schedule **schedule);
@@ -123,6 +127,11 @@ BAGUA_API void bagua_unbind(bagua_binding *binding);
  * Programs of one binding run one after the other: a start before the last one was waited for is
  * BAGUA_FAILED_PRECONDITION. `step` >= 0. */
 BAGUA_API bagua_code bagua_start(bagua_binding *binding, bagua_event event, int64_t step);
+/* Compares `text` (at most 120 bytes; what the ranks' trainers must have in common, in words) with
+ * the other ranks' while the binding's next program runs, and fails that program on every rank with
+ * BAGUA_MISMATCH, naming two ranks and their texts, if they differ. Each rank compares along with
+ * the same program. One small message per rank, apart from payload. */
+BAGUA_API bagua_code bagua_compare(bagua_binding *binding, const char *text);
 /* Lets the running program pass `gate`, now or when it comes there; once per run. Nothing happens
  * if it has no such gate. */
 BAGUA_API bagua_code bagua_open_gate(bagua_binding *binding, bagua_gate gate);

@@ -92,6 +92,7 @@ class Binding {
 public:
   explicit Binding(bagua_binding *raw) : handle_(raw) {}
   void start(bagua_event event, int64_t step) { check(bagua_start(handle_.get(), event, step)); }
+  void compare(const std::string &text) { check(bagua_compare(handle_.get(), text.c_str())); }
   void openGate(bagua_gate gate) { check(bagua_open_gate(handle_.get(), gate)); }
   /// True when the program has finished, false after `slice`.
   bool wait(std::chrono::milliseconds slice) {
@@ -147,6 +148,7 @@ public:
   void broadcast(void *data, size_t bytes, int root) {
     check(bagua_broadcast(handle_.get(), data, bytes, root));
   }
+  void abort(const std::string &reason) { check(bagua_abort(handle_.get(), reason.c_str())); }
   /// `bucket.struct_size` is filled in.
   Binding bind(const Schedule &schedule, bagua_bucket bucket) {
     bucket.struct_size = sizeof bucket;

@@ -335,6 +335,20 @@ bagua_code bagua_broadcast(bagua_context *context, void *data, size_t bytes, int
   });
 }
 
+bagua_code bagua_abort(bagua_context *context, const char *reason) {
+  return guarded([&]() -> Status {
+    BAGUA_TRY(usable(context, "bagua_abort"));
+    BAGUA_TRY(notNull(reason, "bagua_abort", "a reason"));
+    Group &group = *context->state->group;
+    const PeerInfo &self = group.peer(group.rank());
+    Status verdict = absl::UnavailableError(
+        absl::StrCat("rank ", self.rank, " (host ", self.host, ", pid ", self.pid, ") ", reason));
+    (void)group.condemn(verdict);
+    context->state->engine->abort(verdict);
+    return absl::OkStatus();
+  });
+}
+
 bagua_code bagua_schedule_load(const char *path, bagua_schedule **schedule) {
   return guarded([&]() -> Status {
     BAGUA_TRY(notNull(path, "bagua_schedule_load", "a path"));
@@ -441,6 +455,14 @@ bagua_code bagua_start(bagua_binding *binding, bagua_event event, int64_t step) 
     if (step < 0)
       return invalid(absl::StrCat("bagua_start expects a step >= 0, got ", step));
     return binding->binding->start(which, step);
+  });
+}
+
+bagua_code bagua_compare(bagua_binding *binding, const char *text) {
+  return guarded([&]() -> Status {
+    BAGUA_TRY(usable(binding, "bagua_compare"));
+    BAGUA_TRY(notNull(text, "bagua_compare", "a text"));
+    return binding->binding->compare(text);
   });
 }
 

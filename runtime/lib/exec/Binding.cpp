@@ -13,11 +13,73 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 namespace bagua::rt {
 namespace {
 
 constexpr size_t kEvents = 3;
+
+/// One short text to the next rank of the ring, and one from the rank before.
+class Comparison {
+public:
+  Comparison(int rank, int world) : rank_(rank), world_(world) {}
+
+  Status open(Transport &transport, uint64_t binding, uint32_t channel) {
+    auto ends = [&](int peer) {
+      return transport.openChannel(binding, channel, peer, kBytes, 1, 1);
+    };
+    BAGUA_ASSIGN(next_, ends(next()));
+    previous_ = next_;
+    if (world_ > 2) {
+      BAGUA_ASSIGN(previous_, ends(previous()));
+    }
+    return absl::OkStatus();
+  }
+  void set(std::string_view text) {
+    mine_.fill(std::byte{0});
+    std::memcpy(mine_.data(), text.data(), text.size());
+  }
+  Status begin(Transport &transport) {
+    send_ = {};
+    send_.data = mine_.data();
+    recv_ = {};
+    recv_.landing = theirs_.data();
+    send_.bytes = recv_.bytes = kBytes;
+    heard_ = false;
+    BAGUA_TRY(transport.recv(*previous_, recv_));
+    return transport.send(*next_, send_);
+  }
+  /// True when nothing is in flight any more. kAborted if the texts differ.
+  StatusOr<bool> advance(Transport &transport) {
+    if (!heard_ && recv_.arrived) {
+      if (std::memcmp(recv_.view, mine_.data(), kBytes) != 0)
+        return absl::AbortedError(absl::StrCat("rank ", previous(), ": ", text(recv_.view),
+                                               "; rank ", rank_, ": ", text(mine_.data())));
+      BAGUA_TRY(transport.release(*previous_, recv_));
+      heard_ = true;
+    }
+    return heard_ && send_.sent;
+  }
+  int awaited() const { return heard_ ? next() : previous(); }
+
+private:
+  static constexpr size_t kBytes = Binding::kCompareBytesMax;
+
+  int next() const { return (rank_ + 1) % world_; }
+  int previous() const { return (rank_ + world_ - 1) % world_; }
+  static absl::string_view text(const std::byte *bytes) {
+    const char *begin = reinterpret_cast<const char *>(bytes);
+    return {begin, ::strnlen(begin, kBytes)};
+  }
+
+  const int rank_, world_;
+  Channel *previous_ = nullptr, *next_ = nullptr;
+  std::array<std::byte, kBytes> mine_{}, theirs_{};
+  SendOp send_;
+  RecvOp recv_;
+  bool heard_ = false;
+};
 
 class BindingImpl final : public Binding, public Task {
 public:
@@ -28,6 +90,7 @@ public:
   Status create(const Options &options);
 
   Status start(fb::Event event, int64_t step) override;
+  Status compare(std::string_view text) override;
   Status openGate(fb::Gate gate) override;
   StatusOr<bool> wait(std::chrono::nanoseconds slice) override;
   Statistics statistics() const override;
@@ -39,14 +102,20 @@ public:
 protected:
   Status begin(PollContext &context) override {
     startNs_ = context.nowNs;
+    if (comparing_)
+      BAGUA_TRY(comparison_->begin(context.transport));
     return current_->begin(context);
   }
-  StatusOr<bool> advance(PollContext &context) override { return current_->advance(context); }
-  bool finished() const override { return current_->finished(); }
-  void cancel() override { current_->cancel(); }
+  StatusOr<bool> advance(PollContext &context) override;
+  bool finished() const override { return current_->finished() && !comparing_; }
+  void cancel() override {
+    comparing_ = false;
+    current_->cancel();
+  }
   void end(PollContext &context, const Status &result) override;
-  PeerWait peerWait() const override { return current_->peerWait(); }
-  bool waitsForPeer() const override { return current_->waitsForPeer(); }
+  PeerWait peerWait() const override;
+  bool waitsForPeer() const override { return current_->waitsForPeer() || comparing_; }
+  bool waitsForJob() const override { return current_->waitsForJob(); }
   std::string describe() const override {
     return absl::StrCat("program ", current_->plan().program->name, ", bucket '", bucket_.name,
                         "', step ", values_.step);
@@ -69,6 +138,9 @@ private:
   StepValues values_;
   std::array<std::unique_ptr<ProgramRun>, kEvents> runs_; ///< By event.
   bool registered_ = false, opened_ = false;
+  uint32_t channels_ = 0; ///< Of all programs.
+  std::unique_ptr<Comparison> comparison_;
+  bool comparing_ = false; ///< Along with the program that starts next, or runs.
   ProgramRun *current_ = nullptr;
   int64_t startNs_ = 0;
   uint32_t waitName_ = 0;
@@ -177,6 +249,7 @@ Status BindingImpl::resolve(const Options &options) {
     channelBase[event] = channels;
     channels += program->channels;
   }
+  channels_ = channels;
   return engine_.exclusively([&]() -> Status {
     BAGUA_TRY(engine_.status());
     engine_.reserveTask();
@@ -251,6 +324,55 @@ Status BindingImpl::start(fb::Event event, int64_t step) {
   run->arm(values_);
   engine_.post(*this);
   return absl::OkStatus();
+}
+
+Status BindingImpl::compare(std::string_view text) {
+  if (text.size() > kCompareBytesMax)
+    return absl::InvalidArgumentError(absl::StrCat("bucket '", bucket_.name,
+                                                   "': compare expects at most ", kCompareBytesMax,
+                                                   " bytes of text, got ", text.size()));
+  BAGUA_TRY(engine_.status());
+  if (state() != State::Idle)
+    return absl::FailedPreconditionError(
+        absl::StrCat("bucket '", bucket_.name, "': compare while program ",
+                     current_->plan().program->name, " of step ", values_.step, " runs"));
+  if (bindValues_.world == 1)
+    return absl::OkStatus();
+  if (!comparison_) {
+    auto comparison = std::make_unique<Comparison>(bindValues_.rank, bindValues_.world);
+    BAGUA_TRY(engine_.exclusively([&]() -> Status {
+      BAGUA_TRY(engine_.status());
+      return comparison->open(engine_.transport(), id_, channels_);
+    }));
+    comparison_ = std::move(comparison);
+  }
+  comparison_->set(text);
+  comparing_ = true;
+  return absl::OkStatus();
+}
+
+StatusOr<bool> BindingImpl::advance(PollContext &context) {
+  bool any = false;
+  if (!current_->finished()) {
+    BAGUA_ASSIGN(any, current_->advance(context));
+  }
+  if (comparing_) {
+    StatusOr<bool> equal = comparison_->advance(context.transport);
+    if (!equal.ok() && absl::IsAborted(equal.status()))
+      return absl::AbortedError(
+          absl::StrCat("ranks differ in ", describe(), ": ", equal.status().message()));
+    BAGUA_TRY(equal.status());
+    comparing_ = !*equal;
+    any = any || *equal;
+  }
+  return any;
+}
+
+PeerWait BindingImpl::peerWait() const {
+  PeerWait wait = current_->peerWait();
+  if (wait.ranks.empty() && comparing_)
+    wait.ranks.push_back(comparison_->awaited());
+  return wait;
 }
 
 Status BindingImpl::openGate(fb::Gate gate) {

@@ -144,9 +144,17 @@ void Engine::stop() {
   if (progress_.joinable())
     progress_.join();
   takePosted();
-  if (!running_.empty())
+  if (running_.empty())
+    return;
+  auto needed = std::find_if(running_.begin(), running_.end(),
+                             [](const Task *task) { return !task->waitsForJob(); });
+  if (needed != running_.end())
     condemnHoldingRole(absl::UnavailableError(absl::StrCat(
-        group_.describePeer(group_.rank()), " shut down in ", running_.front()->peerWait().place)));
+        group_.describePeer(group_.rank()), " shut down in ", (*needed)->peerWait().place)));
+  else // A step that the job left open, as after a last forward: who needs it sees us leave.
+    failHoldingRole(absl::FailedPreconditionError(
+        absl::StrCat("rank ", group_.rank(), " shut down before the end of ",
+                     running_.front()->peerWait().place)));
 }
 
 void Engine::reserveTask() {

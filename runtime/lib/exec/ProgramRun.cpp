@@ -37,7 +37,6 @@ Status ProgramRun::begin(PollContext &) {
     std::fill(events_.begin(), events_.end(), 0);
     epoch_ = 1;
   }
-  queues_[0] = queues_[1] = {};
   bytesSent_ = 0;
   finished_ = false;
   for (const Plan::StepValue &value : plan_.stepValues) {

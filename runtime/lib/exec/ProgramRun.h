@@ -22,6 +22,7 @@ public:
     values_ = &values;
     step_ = values.step;
     gatesOpen_.store(0, std::memory_order_relaxed);
+    queues_[0] = queues_[1] = {}; // So that peerWait() speaks of this run, should it never begin.
   }
   /// Computes the step's guards, peers and scalars. `values` of arm() must still be there.
   Status begin(PollContext &context);
@@ -37,6 +38,10 @@ public:
     return (gatesOpen_.fetch_or(bit, std::memory_order_acq_rel) & bit) == 0;
   }
 
+  /// Some gate of the program is still shut.
+  bool waitsForJob() const {
+    return (plan_.gatesUsed & ~gatesOpen_.load(std::memory_order_acquire)) != 0;
+  }
   bool waitsForPeer() const { return !inFlight_.empty(); }
   PeerWait peerWait() const;
   const Plan &plan() const { return plan_; }

@@ -57,6 +57,8 @@ protected:
   virtual PeerWait peerWait() const = 0;
   /// Cheap: some operation with a peer is in flight.
   virtual bool waitsForPeer() const = 0;
+  /// It cannot finish before the job has done something more (opened a gate), whatever peers do.
+  virtual bool waitsForJob() const { return false; }
   /// "program gradient, bucket 'b0', step 7".
   virtual std::string describe() const = 0;
   /// The span of a caller's wait for this task; `endNs` is filled in.

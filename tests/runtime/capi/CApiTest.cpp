@@ -411,16 +411,124 @@ TEST(CApiTest, ShutdownWhileAProgramRunsEndsItAndTellsThePeer) {
       context->state->shutdown();
       EXPECT_EQ(bagua_wait(binding, 0), BAGUA_FAILED_PRECONDITION);
     } else {
-      ASSERT_EQ(bagua_start(binding, BAGUA_GRADIENT, 0), BAGUA_OK);
-      bagua_code code;
-      while ((code = bagua_wait(binding, 100)) == BAGUA_PENDING) {
-      }
+      bagua_code code = bagua_start(binding, BAGUA_GRADIENT, 0); // Rank 0 may have ended already.
+      if (code == BAGUA_OK)
+        while ((code = bagua_wait(binding, 100)) == BAGUA_PENDING) {
+        }
       EXPECT_EQ(code, BAGUA_PEER_LOST) << bagua_last_error();
       EXPECT_THAT(bagua_last_error(), HasSubstr("rank 0"));
     }
     bagua_unbind(binding);
     ended.arrive_and_wait();
   });
+}
+
+TEST(CApiTest, AStepThatTheJobLeftOpenDisturbsNoPeer) {
+  auto schedule = parse(decentralizedSchedule());
+  std::vector<std::vector<float>> weights(2, std::vector<float>(1000, 1.0f));
+  std::barrier<> left(2);
+  runContexts(connection("View"), 2, [&](bagua_context *context) {
+    int rank = bagua_rank(context);
+    bagua_bucket bucket = {sizeof(bagua_bucket),
+                           "b",
+                           1000,
+                           BAGUA_F32,
+                           nullptr,
+                           weights[static_cast<size_t>(rank)].data()};
+    bagua_binding *binding = nullptr;
+    ASSERT_EQ(bagua_bind(context, schedule.get(), &bucket, &binding), BAGUA_OK)
+        << bagua_last_error();
+    ASSERT_EQ(bagua_barrier(context, "bound"), BAGUA_OK) << bagua_last_error();
+    if (rank == 0) {
+      ASSERT_EQ(bagua_start(binding, BAGUA_BEFORE_FORWARD, 0), BAGUA_OK) << bagua_last_error();
+      context->state->shutdown(); // Its gate is shut.
+    }
+    left.arrive_and_wait();
+    if (rank == 1)
+      EXPECT_EQ(bagua_wait(binding, 0), BAGUA_OK) << bagua_last_error();
+    bagua_unbind(binding);
+  });
+}
+
+TEST_P(CApiRunTest, TextsAreComparedWhileAProgramRuns) {
+  constexpr int kWorld = 3, kSteps = 4;
+  auto schedule = parse(gradientAllReduceSchedule());
+  std::vector<std::vector<float>> gradients(kWorld, std::vector<float>(1000));
+  std::barrier<> failed(kWorld);
+  runContexts(GetParam(), kWorld, [&](bagua_context *context) {
+    auto rank = static_cast<size_t>(bagua_rank(context));
+    bagua_bucket bucket = {sizeof(bagua_bucket),   "b",    1000, BAGUA_F32,
+                           gradients[rank].data(), nullptr};
+    bagua_binding *binding = nullptr;
+    ASSERT_EQ(bagua_bind(context, schedule.get(), &bucket, &binding), BAGUA_OK)
+        << bagua_last_error();
+    auto run = [&](int step, const std::string &text) {
+      bagua_code code = bagua_compare(binding, text.c_str());
+      if (code == BAGUA_OK)
+        code = bagua_start(binding, BAGUA_GRADIENT, step);
+      while (code == BAGUA_OK && (code = bagua_wait(binding, 100)) == BAGUA_PENDING)
+        code = BAGUA_OK;
+      return code;
+    };
+    std::string longest(120, 'x');
+    EXPECT_EQ(bagua_compare(binding, (longest + "x").c_str()), BAGUA_INVALID_ARGUMENT);
+    EXPECT_THAT(bagua_last_error(), AllOf(HasSubstr("at most 120"), HasSubstr("got 121")));
+    for (int step = 0; step < kSteps; ++step) {
+      bagua_code code = bagua_compare(binding, (longest.substr(1) + std::to_string(step)).c_str());
+      ASSERT_EQ(code, BAGUA_OK) << bagua_last_error();
+      ASSERT_EQ(bagua_start(binding, BAGUA_GRADIENT, step), BAGUA_OK) << bagua_last_error();
+      EXPECT_EQ(bagua_compare(binding, "x"), BAGUA_FAILED_PRECONDITION) << "while a program runs";
+      while ((code = bagua_wait(binding, 100)) == BAGUA_PENDING) {
+      }
+      ASSERT_EQ(code, BAGUA_OK) << bagua_last_error();
+    }
+    ASSERT_EQ(bagua_barrier(context, "equal so far"), BAGUA_OK) << bagua_last_error();
+    // A rank between two that agree may end its program before the verdict; the next one fails
+    // then.
+    std::string odd = rank == 1 ? "17 steps" : "16 steps";
+    bagua_code code = BAGUA_OK;
+    for (int step = kSteps; step < kSteps + 2 && code == BAGUA_OK; ++step)
+      code = run(step, odd);
+    EXPECT_EQ(code, BAGUA_MISMATCH) << bagua_last_error();
+    EXPECT_THAT(bagua_last_error(), AllOf(HasSubstr("rank 1: 17 steps"), HasSubstr(": 16 steps"),
+                                          HasSubstr("bucket 'b', step 4")));
+    failed.arrive_and_wait();
+    bagua_unbind(binding);
+  });
+}
+
+TEST(CApiTest, AbortEndsWhatThePeersWaitIn) {
+  auto schedule = parse(gradientAllReduceSchedule());
+  for (const char *place : {"barrier", "broadcast", "program"}) {
+    SCOPED_TRACE(place);
+    std::vector<std::vector<float>> gradients(2, std::vector<float>(1000));
+    std::barrier<> failed(2);
+    runContexts(connection("WindowMapped"), 2, [&](bagua_context *context) {
+      auto rank = static_cast<size_t>(bagua_rank(context));
+      bagua_bucket bucket = {sizeof(bagua_bucket),   "b",    1000, BAGUA_F32,
+                             gradients[rank].data(), nullptr};
+      bagua_binding *binding = nullptr;
+      ASSERT_EQ(bagua_bind(context, schedule.get(), &bucket, &binding), BAGUA_OK)
+          << bagua_last_error();
+      bagua_code code = BAGUA_OK;
+      if (rank == 0) {
+        ASSERT_EQ(bagua_abort(context, "ended by a test"), BAGUA_OK) << bagua_last_error();
+        code = bagua_barrier(context, "late");
+      } else if (place == std::string("barrier")) {
+        code = bagua_barrier(context, "here");
+      } else if (place == std::string("broadcast")) {
+        code = bagua_broadcast(context, gradients[1].data(), 4000, 1);
+      } else if ((code = bagua_start(binding, BAGUA_GRADIENT, 0)) == BAGUA_OK) {
+        while ((code = bagua_wait(binding, 100)) == BAGUA_PENDING) {
+        }
+      }
+      EXPECT_EQ(code, BAGUA_PEER_LOST) << bagua_last_error();
+      EXPECT_THAT(bagua_last_error(), AllOf(HasSubstr("rank 0 (host "), HasSubstr(", pid "),
+                                            HasSubstr("ended by a test")));
+      failed.arrive_and_wait();
+      bagua_unbind(binding);
+    });
+  }
 }
 
 TEST(CApiTest, ErrorsOfTheWrapperAreExceptions) {

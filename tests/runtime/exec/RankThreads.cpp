@@ -8,6 +8,16 @@
 
 #include <thread>
 
+#if defined(__clang__) && __has_feature(thread_sanitizer)
+/// TBB's library is not instrumented, so that the sanitizer does not see how a task's object gets
+/// from one thread to the other. Only what makes and frees the object is left out, not what the
+/// task does.
+extern "C" const char *__tsan_default_suppressions() { // NOLINT: the sanitizer's name.
+  return "race:new_object<tbb::detail::d1::enqueue_task\n"
+         "race:delete_object<tbb::detail::d1::enqueue_task\n";
+}
+#endif
+
 namespace bagua::rt::testing {
 namespace {
 
