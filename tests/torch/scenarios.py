@@ -614,6 +614,153 @@ def overlap(steps=6):
     return {"events": events}
 
 
+@scenario
+def uneven_updates(algorithm, how):
+    """One rank skips, or repeats, one optimizer.step()."""
+    model, optimizer = make(small_model(), algorithm)
+    for step in range(6):
+        x, y = data(bagua.rank(), step)
+        optimizer.zero_grad()
+        functional.cross_entropy(model(x), y).backward()
+        odd = bagua.rank() == 1 and step == 2
+        for _ in range({"skip": 0, "twice": 2}[how] if odd else 1):
+            optimizer.step()
+    return {"step": bagua.stats(model)["step"]}
+
+
+@scenario
+def buffers(algorithm, broadcast_buffers):
+    """BatchNorm's statistics after steps on data that differ between ranks."""
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(12, 6), nn.BatchNorm1d(6), nn.Linear(6, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    bagua.wrap(model, optimizer, algorithm=algorithm, broadcast_buffers=broadcast_buffers)
+    train(model, optimizer, bagua.rank(), 3)
+    trained = [b.tolist() for b in model.buffers()]
+    handle, seen = None, []
+
+    def note(*_):
+        seen.append([b.tolist() for b in model.buffers()])
+
+    handle = model[1].register_forward_pre_hook(note)
+    functional.cross_entropy(model(data(0, 9)[0]), data(0, 9)[1]).backward()
+    optimizer.step()
+    handle.remove()
+    return {"trained": trained, "seen": seen[0], "count": model[1].num_batches_tracked.item()}
+
+
+@scenario
+def user_error(algorithm, where):
+    """An exception of the job's own, on one rank."""
+    model, optimizer = make(small_model(), algorithm)
+    for step in range(6):
+        x, y = data(bagua.rank(), step)
+        optimizer.zero_grad()
+        output = model(x)
+        if bagua.rank() == 1 and step == 3 and where == "after_forward":
+            raise ZeroDivisionError("a fault of the job's own\nin two lines")
+        functional.cross_entropy(output, y).backward()
+        if bagua.rank() == 1 and step == 3 and where == "after_backward":
+            raise ZeroDivisionError("a fault of the job's own\nin two lines")
+        optimizer.step()
+    return {}
+
+
+@scenario
+def extra_forwards(algorithm, ranks):
+    """Training forwards without a step: before training, between steps, and last; some ranks end early."""
+    model, optimizer = make(small_model(), algorithm)
+    extra = bagua.rank() in ranks
+
+    def more():
+        if extra:
+            model(data(bagua.rank(), 77)[0])
+            model(data(bagua.rank(), 78)[0])
+
+    more()
+    digests = []
+    for step in range(5):
+        digests += train(model, optimizer, bagua.rank(), 1, first=step)[0]
+        more()
+    time.sleep(0.3 * bagua.rank())
+    return {"digests": digests, "step": bagua.stats(model)["step"]}
+
+
+@scenario
+def after_shutdown():
+    """Every public call after shutdown, and what it says."""
+    model, optimizer = make(small_model(), "gradient_allreduce")
+    mixing_model, mixing_optimizer = make(small_model(), "decentralized")
+    train(model, optimizer, bagua.rank(), 1)
+    job = bagua.job(model)
+    context = job.context
+    pause = bagua.pause_timeout()
+    with pause:
+        bagua.shutdown()
+    bagua.shutdown()
+    batch, target = data(0, 0)
+    calls = {
+        "rank": bagua.rank,
+        "world": bagua.world,
+        "local_rank": bagua.local_rank,
+        "local_size": bagua.local_size,
+        "source": bagua.source,
+        "wrap": lambda: make(small_model(), "gradient_allreduce"),
+        "stats": bagua.stats,
+        "statistics": lambda: bagua.stats(model),
+        "pause_timeout": bagua.pause_timeout,
+        "barrier": bagua.barrier,
+        "broadcast": lambda: bagua.broadcast(torch.ones(3)),
+        "write_trace": lambda: bagua.write_trace("/dev/null"),
+        "world ": job.wire_bytes_per_step,
+        "start": lambda: mixing_model(batch),
+        "compare": lambda: functional.cross_entropy(model(batch), target).backward(),
+        "rank ": lambda: context.rank,
+        "agree": lambda: context.agree("x", 1),
+        "barrier ": context.barrier,
+        "broadcast ": lambda: context.broadcast(batch.data_ptr(), 4),
+        "bind": lambda: context.bind(job.schedule, "b", 1, 0),
+        "write_trace ": lambda: context.write_trace("/dev/null"),
+        "pause_timeout ": lambda: context.pause_timeout().__enter__(),
+    }
+    messages = {}
+    for name, call in calls.items():
+        try:
+            call()
+            messages[name] = "no error"
+        except bagua.FailedPreconditionError as error:
+            messages[name] = str(error)
+    model.eval()
+    with torch.no_grad():
+        model(batch)  # Evaluation needs no peers.
+    return messages
+
+
+@scenario
+def waits_alone(call):
+    """All ranks but the last block in `call`, which the last one never makes."""
+    model, optimizer = make(small_model(), "gradient_allreduce")
+    job = bagua.job(model)
+    memory = torch.zeros(8)
+    calls = {
+        "agree": lambda: job.context.agree("x", 1),
+        "barrier": bagua.barrier,
+        "broadcast": lambda: bagua.broadcast(memory),
+        "bind": lambda: job.context.bind(job.schedule, "b", 8, 0, memory.data_ptr()),
+        "wait": lambda: train(model, optimizer, bagua.rank(), 2),
+    }
+    if call == "wait":
+        train(model, optimizer, bagua.rank(), 1)
+    report(os.path.join(sys.argv[3], f"waits{bagua.rank()}.json"), os.getpid())
+    if bagua.rank() == bagua.world() - 1:
+        time.sleep(300)
+    try:
+        calls[call]()
+    except KeyboardInterrupt:
+        report(os.path.join(sys.argv[3], f"interrupted{bagua.rank()}.json"), time.time())
+        raise
+
+
 def report(path, value):
     """Written whole or not at all."""
     with open(path + ".partial", "w", encoding="utf-8") as file:

@@ -1,13 +1,15 @@
 """Ranks that die, freeze, dawdle or differ: everyone learns it, with a name, in time."""
 
+import json
 import os
+import signal
 import subprocess
+import sys
 import time
 
 import pytest
 
-from ranks import run
-
+from ranks import HERE, environment, run
 
 def processes(outcome):
     """The job's processes that are alive now."""
@@ -93,3 +95,107 @@ def test_b64_rank_that_raises_before_wrap():
     for rank in (0, 2):
         assert outcome.reports[rank]["error"] == "PeerLostError", outcome.output
         assert "rank 1" in outcome.reports[rank]["message"]
+
+
+@pytest.mark.parametrize("algorithm", ["gradient_allreduce", "bytegrad"])
+@pytest.mark.parametrize("how, count", [("skip", 2), ("twice", 4)])
+def test_update_skipped_or_repeated_by_one_rank(algorithm, how, count):
+    outcome = run("uneven_updates", 3, algorithm=algorithm, how=how)
+    assert outcome.code != 0
+    for report in outcome.reports:
+        assert report.get("raised") == "MismatchError", outcome.output
+        assert f"rank 1: 3 backward passes and {count} calls of optimizer.step()" in report["message"]
+        assert ": 3 backward passes and 3 calls of optimizer.step()" in report["message"]
+
+
+@pytest.mark.parametrize("how", ["skip", "twice"])
+def test_update_skipped_or_repeated_where_replicas_differ(how):
+    assert len(run("uneven_updates", 3, algorithm="decentralized", how=how).check()) == 3
+
+
+@pytest.mark.parametrize("algorithm", ["gradient_allreduce", "decentralized"])
+@pytest.mark.parametrize("where", ["after_forward", "after_backward"])
+def test_error_of_the_job_comes_out_and_is_told(algorithm, where):
+    outcome = run("user_error", 3, algorithm=algorithm, where=where)
+    assert outcome.code != 0
+    assert outcome.reports[1] is None
+    assert "ZeroDivisionError: a fault of the job's own" in outcome.output
+    for rank in (0, 2):
+        report = outcome.reports[rank]
+        assert report["raised"] == "PeerLostError", outcome.output
+        assert "rank 1 (host " in report["message"], report
+        assert "ended with ZeroDivisionError: a fault of the job's own" in report["message"], report
+        assert f"{algorithm}.mlir:" in report["message"], report
+    assert "unbound" not in outcome.output
+
+
+@pytest.mark.parametrize("algorithm", ["gradient_allreduce", "decentralized"])
+@pytest.mark.parametrize("ranks", [[0, 1, 2], [0]])
+def test_extra_training_forwards(algorithm, ranks):
+    plain = run("extra_forwards", 3, algorithm=algorithm, ranks=[]).check()
+    more = run("extra_forwards", 3, algorithm=algorithm, ranks=ranks).check()
+    assert [r["digests"] for r in more] == [r["digests"] for r in plain]
+    assert [r["step"] for r in more] == [5, 5, 5]
+
+
+def test_calls_after_shutdown():
+    for messages in run("after_shutdown", 2).check():
+        for call, message in messages.items():
+            assert "bagua has been shut down" in message and "again" in message, (call, message)
+            assert call.strip() in message, (call, message)
+
+
+@pytest.mark.parametrize("call", ["agree", "barrier", "bind", "broadcast", "wait"])
+def test_ctrl_c_while_a_rank_never_arrives(call, tmp_path):
+    world = 3
+    ranks = []
+    for rank in range(world):
+        variables = environment(RANK=rank, WORLD_SIZE=world, LOCAL_RANK=rank, LOCAL_WORLD_SIZE=world)
+        variables.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(29000 + os.getpid() % 900))
+        ranks.append(
+            subprocess.Popen(
+                [sys.executable, os.path.join(HERE, "scenarios.py"), "waits_alone", json.dumps({"call": call}), tmp_path],
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        )
+    try:
+        deadline = time.monotonic() + 60
+        while len(list(tmp_path.glob("waits?.json"))) < world and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.5)  # From the report into the call.
+        begin = time.time()
+        for process in ranks[:-1]:
+            process.send_signal(signal.SIGINT)
+        outputs = [process.communicate(timeout=60)[0] for process in ranks[:-1]]
+    finally:
+        for process in ranks:
+            process.kill()
+            process.wait()
+    for rank, (process, output) in enumerate(zip(ranks, outputs)):
+        assert process.returncode == -signal.SIGINT, output  # A shell shows 130.
+        assert "KeyboardInterrupt" in output
+        seconds = json.loads((tmp_path / f"interrupted{rank}.json").read_text(encoding="utf-8")) - begin
+        assert seconds < 2, output
+
+
+def test_rank_0_that_never_opens_torchs_store_is_named(absent=0):
+    """Under torch's environment variables, without torchrun."""
+    code = "import bagua.torch as bagua; bagua.init()"
+    variables = environment(RANK=1 - absent, WORLD_SIZE=2, LOCAL_RANK=1 - absent, LOCAL_WORLD_SIZE=2)
+    variables.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(29900 + os.getpid() % 90), BAGUA_BOOTSTRAP_TIMEOUT_MS="3000")
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert "TimeoutError" in last and f"rank {absent}" in last, done.stderr
+    assert "BAGUA_BOOTSTRAP_TIMEOUT_MS" in last, done.stderr

@@ -213,3 +213,16 @@ def test_custom_algorithm_source(tmp_path):
         reports = run("replicas", 2, env=env, algorithm=str(source)).check()
         assert reports[0]["digests"] == reports[1]["digests"]
     assert len(os.listdir(tmp_path / "cache")) == 1
+
+
+@pytest.mark.parametrize("algorithm, broadcast, equal", [
+    ("gradient_allreduce", True, True),
+    ("gradient_allreduce", False, False),
+    ("decentralized", True, False),
+])
+def test_buffers_follow_rank_0(algorithm, broadcast, equal):
+    reports = pooled("buffers", 2, algorithm=algorithm, broadcast_buffers=broadcast)
+    assert reports[0]["trained"] != reports[1]["trained"], "each rank's last batch"
+    assert (reports[0]["seen"] == reports[1]["seen"]) == equal
+    assert reports[1]["seen"] == (reports[0] if equal else reports[1])["trained"]
+    assert all(r["count"] == 4 for r in reports)

@@ -11,22 +11,32 @@ from . import _capi
 _WAIT_SLICE_MS = 100  # Python sees signals this often.
 
 
-def _interruptible(function):
-    """Calls a function that blocks outside Python in a thread, so that this one sees signals."""
-    failure = []
+def interruptible(function, abort=None):
+    """Result of a function that blocks outside Python, run in a thread, so that this one sees signals. Where a
+    signal handler raises (Ctrl-C), `abort` makes the function return."""
+    if threading.current_thread() is not threading.main_thread():
+        return function()  # Signal handlers run in the main thread only.
+    results, failures = [], []
 
     def body():
         try:
-            function()
-        except _capi.Error as error:
-            failure.append(error)
+            results.append(function())
+        except BaseException as error:  # pylint: disable=broad-except
+            failures.append(error)
 
     thread = threading.Thread(target=body, daemon=True)
     thread.start()
-    while thread.is_alive():
-        thread.join(_WAIT_SLICE_MS / 1000)
-    if failure:
-        raise failure[0]
+    try:
+        while thread.is_alive():
+            thread.join(_WAIT_SLICE_MS / 1000)
+    except BaseException:
+        if abort is not None:
+            abort()
+            thread.join()  # The context must not be freed below it; another Ctrl-C ends this, too.
+        raise
+    if failures:
+        raise failures[0]
+    return results[0]
 
 
 class Memory:
@@ -35,7 +45,7 @@ class Memory:
 
     def __init__(self, context, size):
         pointer = ctypes.c_void_p()
-        _capi.call("bagua_alloc", context.handle, max(size, 1), ctypes.byref(pointer))
+        _capi.call("bagua_alloc", context.handle_for("alloc"), max(size, 1), ctypes.byref(pointer))
         self.pointer = pointer.value
         self.size = size
 
@@ -77,53 +87,65 @@ class Context:
             bootstrap_timeout_ms=0 if bootstrap_timeout is None else max(1, int(bootstrap_timeout * 1000)),
         )
         handle = ctypes.c_void_p()
-        _interruptible(lambda: _capi.call("bagua_init", ctypes.byref(options), ctypes.byref(handle)))
+        interruptible(lambda: _capi.call("bagua_init", ctypes.byref(options), ctypes.byref(handle)))
         self._handle = handle
         self._pid = os.getpid()
         self.bindings = []
 
-    @property
-    def handle(self):
+    def handle_for(self, call):
+        """The handle, for a call of this name; raises where the context cannot be used any more."""
         if self._handle is None:
-            raise _capi.FailedPreconditionError("the context has been shut down")
+            raise _capi.FailedPreconditionError(
+                f"{call}: bagua has been shut down; call it before shutdown(), or init() (and wrap()) again first"
+            )
         if self._pid != os.getpid():
             raise _capi.FailedPreconditionError(
-                f"the context belongs to process {self._pid}; a forked child cannot use it"
+                f"{call}: the context belongs to process {self._pid}; a forked child cannot use it"
             )
         return self._handle
 
+    def _collective(self, call, name, *arguments):
+        """A call that blocks until other ranks make it, too."""
+        handle = self.handle_for(call)
+        if self.world == 1:
+            return _capi.call(name, handle, *arguments)
+        return interruptible(
+            lambda: _capi.call(name, handle, *arguments), lambda: self.abort(f"was interrupted in {call}")
+        )
+
     @property
     def rank(self):
-        return _capi.call("bagua_rank", self.handle)
+        return _capi.call("bagua_rank", self.handle_for("rank"))
 
     @property
     def world(self):
-        return _capi.call("bagua_world", self.handle)
+        return _capi.call("bagua_world", self.handle_for("world"))
 
     @property
     def local_rank(self):
-        return _capi.call("bagua_local_rank", self.handle)
+        return _capi.call("bagua_local_rank", self.handle_for("local_rank"))
 
     @property
     def local_size(self):
-        return _capi.call("bagua_local_size", self.handle)
+        return _capi.call("bagua_local_size", self.handle_for("local_size"))
 
     @property
     def source(self):
         """Where rank and world came from."""
-        return _capi.call("bagua_source", self.handle).decode()
+        return _capi.call("bagua_source", self.handle_for("source")).decode()
 
     def agree(self, what, value):
         """Raises MismatchError unless `value` (JSON-serializable) is the same on all ranks. Collective."""
-        _capi.call("bagua_agree", self.handle, what.encode(), json.dumps(value).encode())
+        self._collective(f"agree {what!r}", "bagua_agree", what.encode(), json.dumps(value).encode())
 
     def barrier(self, what="barrier"):
-        _capi.call("bagua_barrier", self.handle, what.encode())
+        self._collective(f"barrier {what!r}", "bagua_barrier", what.encode())
 
     def broadcast(self, pointer, size, root=0):
         """Root's `size` bytes at `pointer` to all. Collective."""
+        self.handle_for("broadcast")
         if size:
-            _capi.call("bagua_broadcast", self.handle, pointer, size, root)
+            self._collective("broadcast", "bagua_broadcast", pointer, size, root)
 
     def bind(self, schedule, name, length, dtype, gradient=None, weight=None):
         """Binds `schedule` to a bucket. Collective, in one order on all ranks. Memory must outlive the binding."""
@@ -131,27 +153,33 @@ class Context:
         self.bindings.append(binding)
         return binding
 
+    def abort(self, reason):
+        """Fails what communicates, on every rank, with "rank R (host H, pid P) `reason`". A no-op after shutdown."""
+        if self._handle is not None and self._pid == os.getpid():
+            _capi.call("bagua_abort", self._handle, reason.encode())
+
     @contextlib.contextmanager
     def pause_timeout(self):
         """Deadlines do not run inside: for long work outside communication, such as a checkpoint."""
-        _capi.call("bagua_pause_timeout", self.handle, 1)
+        _capi.call("bagua_pause_timeout", self.handle_for("pause_timeout"), 1)
         try:
             yield
         finally:
-            _capi.call("bagua_pause_timeout", self.handle, -1)
+            if self._handle is not None and self._pid == os.getpid():
+                _capi.call("bagua_pause_timeout", self._handle, -1)
 
     def write_trace(self, path):
-        _capi.call("bagua_trace_write", self.handle, os.fsencode(path))
+        _capi.call("bagua_trace_write", self.handle_for("write_trace"), os.fsencode(path))
 
     def shutdown(self):
         """Says goodbye and frees everything but memory still in use. Idempotent; a no-op in a forked child."""
         handle, self._handle = self._handle, None
         if handle is None or self._pid != os.getpid():
             return
+        _capi.call("bagua_shutdown", handle)  # First: it tells the peers where a running program was.
         for binding in self.bindings:
             binding.close()
         self.bindings = []
-        _capi.call("bagua_shutdown", handle)
 
 
 class Binding:
@@ -167,9 +195,9 @@ class Binding:
             weight=weight,
         )
         handle = ctypes.c_void_p()
-        _capi.call(
+        context._collective(  # pylint: disable=protected-access
+            f"bind {name!r}",
             "bagua_bind",
-            context.handle,
             schedule._handle,  # pylint: disable=protected-access
             ctypes.byref(bucket),
             ctypes.byref(handle),
@@ -178,27 +206,32 @@ class Binding:
         self._pid = os.getpid()
         self.name = name
 
-    @property
-    def handle(self):
+    def handle_for(self, call):
         if self._handle is None:
-            raise _capi.FailedPreconditionError(f"bucket {self.name!r} has been closed: bagua.shutdown() was called")
+            raise _capi.FailedPreconditionError(
+                f"{call} of bucket {self.name!r}: bagua has been shut down; call init() and wrap() again first"
+            )
         return self._handle
 
+    def compare(self, text):
+        """Compares `text` on all ranks while the next program runs, which raises MismatchError if they differ."""
+        _capi.call("bagua_compare", self.handle_for("compare"), text.encode())
+
     def start(self, event, step):
-        _capi.call("bagua_start", self.handle, event, step)
+        _capi.call("bagua_start", self.handle_for("start"), event, step)
 
     def open_gate(self, gate):
-        _capi.call("bagua_open_gate", self.handle, gate)
+        _capi.call("bagua_open_gate", self.handle_for("open_gate"), gate)
 
     def wait(self):
         """Drives communication until the running program has finished."""
-        handle = self.handle
+        handle = self.handle_for("wait")
         while _capi.call("bagua_wait", handle, _WAIT_SLICE_MS) == _capi.PENDING:
             pass
 
     def statistics(self):
         result = _capi.Statistics(struct_size=ctypes.sizeof(_capi.Statistics))
-        _capi.call("bagua_binding_statistics", self.handle, ctypes.byref(result))
+        _capi.call("bagua_binding_statistics", self.handle_for("statistics"), ctypes.byref(result))
         return {name: getattr(result, name) for name, _ in _capi.Statistics._fields_[1:]}
 
     def close(self):

@@ -9,6 +9,7 @@ The loop does not change. Under torchrun, bagua-run, or alone.
 
 import atexit
 import os
+import sys
 
 from .. import _capi
 from .._capi import (
@@ -28,56 +29,81 @@ from .wrap import wrap as _wrap
 
 _context = None
 _jobs = []
+_was_shut_down = False
 
 
 def init(**options):
     """Joins the group; blocks until every rank has. Options: rank, world, local_rank, local_size, store,
     transport ("auto", "window", "ucx"), step_timeout and bootstrap_timeout in seconds; what is left out comes from
     torchrun's or bagua-run's environment, else this process is alone. Once per process."""
-    global _context  # pylint: disable=global-statement
+    global _context, _was_shut_down  # pylint: disable=global-statement
     if _context is not None:
         raise FailedPreconditionError("bagua.init() has been called already")
     if options.get("store") is None and options.get("rank") is None:
         options["store"] = store_address(options.get("bootstrap_timeout"))
     _context = Context(**options)
-    atexit.register(shutdown)
+    _was_shut_down = False
+    atexit.unregister(_at_exit)
+    atexit.register(_at_exit)
 
 
-def _current():
+def _at_exit():
+    """The last thing of a script: peers that wait for one that failed learn why."""
+    error = getattr(sys, "last_value", None)  # Set by the interpreter for an exception that nobody caught.
+    if error is not None and _context is not None and not hasattr(sys, "ps1"):
+        lines = str(error).strip().splitlines()
+        _context.abort(f"ended with {type(error).__name__}" + (f": {lines[0][:300]}" if lines else ""))
+    shutdown()
+
+
+def _current(call):
     if _context is None:
-        raise FailedPreconditionError("call bagua.init() first")
+        if _was_shut_down:
+            raise FailedPreconditionError(
+                f"bagua.{call}: bagua has been shut down; call it before bagua.shutdown(), or bagua.init() again first"
+            )
+        raise FailedPreconditionError(f"bagua.{call}: call bagua.init() first")
     return _context
 
 
 def rank():
-    return _current().rank
+    return _current("rank()").rank
 
 
 def world():
-    return _current().world
+    return _current("world()").world
 
 
 def local_rank():
-    return _current().local_rank
+    return _current("local_rank()").local_rank
 
 
 def local_size():
-    return _current().local_size
+    return _current("local_size()").local_size
 
 
 def source():
     """Where rank and world came from, in words."""
-    return _current().source
+    return _current("source()").source
 
 
-def wrap(model, optimizer, algorithm="gradient_allreduce", bucket_bytes=None):
+def wrap(model, optimizer, algorithm="gradient_allreduce", bucket_bytes=None, broadcast_buffers=True):
     """Makes training of `model` communicate. Returns the same model and optimizer.
 
     algorithm: a shipped name, a `.mlir` or a `.bsched` file. bucket_bytes: size of a bucket, 10 MiB or
     BAGUA_BUCKET_BYTES. Collective: ranks must pass equal models; the error names the first difference. Parameters
     and buffers of rank 0 go to all. Model and optimizer keep their types; `model.no_sync()` skips communication,
-    `optimizer.state_dict()` gains an entry "bagua" with step and bucket plan."""
-    _jobs.append(_wrap(_current(), model, optimizer, algorithm, bucket_bytes))
+    `optimizer.state_dict()` gains an entry "bagua" with step and bucket plan.
+
+    broadcast_buffers: as DDP's. Before each training forward outside no_sync(), rank 0's buffers (BatchNorm's running
+    statistics) go to all; False leaves them to each rank, as does an algorithm without a `gradient` handler
+    (decentralized), whose replicas differ anyway. Optimizer state is never sent: it stays equal because the gradients
+    are; load a checkpoint on every rank.
+
+    Where an algorithm has a `gradient` or an `after_update` handler, ranks must have made equally many backward passes
+    and calls of `optimizer.step()`: a rank that skipped or repeated one is named by a MismatchError on all ranks in
+    the next backward. With other algorithms a rank may skip its own update."""
+    _jobs.append(_wrap(_current("wrap()"), model, optimizer, algorithm, bucket_bytes, broadcast_buffers))
     return model, optimizer
 
 
@@ -92,6 +118,7 @@ def stats(model=None):
     """Bytes, wait and overlap of a wrapped model (default: the last one), in total and per bucket."""
     if model is not None:
         return job(model).stats()
+    _current("stats()")
     if not _jobs:
         raise FailedPreconditionError("call bagua.wrap() first")
     return _jobs[-1].stats()
@@ -104,30 +131,32 @@ def no_sync(model):
 
 def pause_timeout():
     """Context in which deadlines do not run, for long work outside communication (a checkpoint, an evaluation)."""
-    return _current().pause_timeout()
+    return _current("pause_timeout()").pause_timeout()
 
 
 def barrier(what="barrier"):
     """Blocks until every rank is here."""
-    _current().barrier(what)
+    _current("barrier()").barrier(what)
 
 
 def broadcast(tensor, root=0):
     """Root's tensor to all, in place. Collective; the tensor must be contiguous and on the CPU."""
+    context = _current("broadcast()")
     if not tensor.is_contiguous() or tensor.device.type != "cpu":
         raise InvalidArgumentError("broadcast expects a contiguous tensor on the CPU")
-    _current().broadcast(tensor.data_ptr(), tensor.numel() * tensor.element_size(), root)
+    context.broadcast(tensor.data_ptr(), tensor.numel() * tensor.element_size(), root)
 
 
 def write_trace(path):
     """Writes this rank's Chrome trace so far (open it with Perfetto)."""
-    _current().write_trace(path)
+    _current("write_trace()").write_trace(path)
 
 
 def shutdown():
     """Says goodbye to the peers; also at exit. Idempotent."""
-    global _context  # pylint: disable=global-statement
+    global _context, _was_shut_down  # pylint: disable=global-statement
     if _context is not None:
         context, _context = _context, None
+        _was_shut_down = True
         _jobs.clear()
         context.shutdown()

@@ -78,6 +78,10 @@ class _Bucket:
             self.failure = error
             raise
 
+    def compare(self, text):
+        with self._first_error():
+            self.binding.compare(text)
+
     def start(self, event, step):
         with self._first_error():
             self.binding.start(event, step)
@@ -97,17 +101,20 @@ class _Bucket:
 class _Job:
     """What wrap() attaches to a model and its optimizer."""
 
-    def __init__(self, context, model, optimizer, schedule, bucket_bytes):
+    def __init__(self, context, model, optimizer, schedule, bucket_bytes, broadcast_buffers):
         self.context = context
         self.model = model
         self.optimizer = optimizer
         self.schedule = schedule
         self.step = 0
+        self.backwards = 0  # Synchronizing ones that have ended, since wrap.
+        self.updates = 0  # Calls of optimizer.step() that have returned, since wrap.
         self.synchronize = True  # False inside no_sync().
         programs = {program["event"]: program for program in schedule.info["programs"]}
         self.has_gradient = "gradient" in programs
         self.has_forward = "before_forward" in programs
         self.has_after_update = "after_update" in programs
+        self.broadcast_buffers = broadcast_buffers and self.has_gradient and context.world > 1
         self.forward_gates = programs.get("before_forward", {}).get("gates", [])
         roles = {role for program in programs.values() for role in program["roles"]}
 
@@ -154,6 +161,20 @@ class _Job:
             if flat.data_ptr() != tensor.data_ptr():
                 tensor.copy_(flat)
 
+    @torch.no_grad()
+    def _broadcast_buffers(self):
+        """Rank 0's buffers to all, in one message for each dtype."""
+        groups = {}
+        for buffer in self.model.buffers():
+            if buffer.device.type == "cpu" and not buffer.is_sparse and buffer.numel() > 0:
+                groups.setdefault(buffer.dtype, []).append(buffer.data)  # .data: a graph in between may go on.
+        for buffers in groups.values():
+            flat = torch.cat([buffer.reshape(-1) for buffer in buffers])
+            self.context.broadcast(flat.data_ptr(), flat.numel() * flat.element_size())
+            if self.context.rank != 0:
+                for buffer, values in zip(buffers, flat.split([buffer.numel() for buffer in buffers])):
+                    buffer.copy_(values.view(buffer.shape))
+
     def _install(self):
         model, optimizer = self.model, self.optimizer
         self._hooks.append(model.register_forward_pre_hook(self._before_forward))
@@ -176,6 +197,7 @@ class _Job:
         def wrapped_step(_, *args, **kwargs):
             self._before_update()
             result = step(*args, **kwargs)
+            self.updates += 1
             self._after_update()
             return result
 
@@ -233,6 +255,8 @@ class _Job:
         if self.backward_done:  # optimizer.step() was skipped: that step ends here.
             self._finish_forward_programs()
             self._end_step()
+        if self.broadcast_buffers and self.synchronize:
+            self._broadcast_buffers()
         if self.has_forward and not self.forward_started:
             for bucket in self.buckets:
                 bucket.attach_weights()
@@ -306,13 +330,20 @@ class _Job:
             if bucket.missing > 0:
                 return
             self.next_launch += 1
+            self._compare_counts(bucket)
             bucket.start(_capi.GRADIENT, self.step)
+
+    def _compare_counts(self, bucket):
+        """A rank that skips or repeats an update would drift away unnoticed: the first bucket carries the counts."""
+        if bucket is self.buckets[0]:
+            bucket.compare(f"{self.backwards} backward passes and {self.updates} calls of optimizer.step() since wrap")
 
     def _end_of_backward(self):
         """The last thing a synchronizing backward does: starts what is left and waits for everything."""
         self.callback_queued = False
         self.backward_done = True
         if not self.has_gradient:
+            self.backwards += 1
             return
         with torch.no_grad():
             for bucket in self.buckets:
@@ -333,6 +364,7 @@ class _Job:
         for bucket in self.launch_order:
             bucket.wait()
         self._reset_backward()
+        self.backwards += 1
 
     def _learn(self):
         self.expected = dict(self.counts)
@@ -360,6 +392,7 @@ class _Job:
         if self.has_after_update:
             for bucket in self.buckets:
                 bucket.attach_weights()
+                self._compare_counts(bucket)
                 bucket.start(_capi.AFTER_UPDATE, self.step)
             for bucket in self.buckets:
                 bucket.wait()
@@ -438,7 +471,7 @@ def _tensors(value):
             yield from _tensors(getattr(value, name))
 
 
-def wrap(context, model, optimizer, algorithm, bucket_bytes=None):
+def wrap(context, model, optimizer, algorithm, bucket_bytes=None, broadcast_buffers=True):
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"wrap expects a torch.nn.Module, got {type(model).__name__}")
     if not isinstance(optimizer, torch.optim.Optimizer):
@@ -453,7 +486,7 @@ def wrap(context, model, optimizer, algorithm, bucket_bytes=None):
     bucket_bytes = planning.bucket_bytes_from_environment() if bucket_bytes is None else bucket_bytes
     if bucket_bytes < 1:
         raise _capi.InvalidArgumentError(f"bucket_bytes expects a positive number of bytes, got {bucket_bytes}")
-    job = _Job(context, model, optimizer, schedule, bucket_bytes)
+    job = _Job(context, model, optimizer, schedule, bucket_bytes, broadcast_buffers)
     object.__setattr__(model, "_bagua_job", job)
     if not hasattr(model, "no_sync"):
         object.__setattr__(model, "no_sync", job.no_sync)
