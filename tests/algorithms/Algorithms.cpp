@@ -89,7 +89,7 @@ void Compiled::compile(const std::string &file, bool mayNotLower) {
     if (level == Level::Bagua)
       continue; // As written: the sugar is the oracle of its expansion.
     mlir::PassManager passes(context_.get());
-    compiler::buildPipeline(passes, level);
+    compiler::buildLowering(passes, level);
     bool lowered = succeeded(passes.run(*module));
     if (!lowered && mayNotLower && level == Level::Sched &&
         diagnostics_.find("known at bind time") != std::string::npos)

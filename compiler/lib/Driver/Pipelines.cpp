@@ -33,7 +33,12 @@ void buildPipeline(OpPassManager &manager, Level level) {
   OpPassManager &algorithm = manager.nest<ir::AlgorithmOp>();
   algorithm.addPass(createVerifyUniformity());
   algorithm.addPass(createVerifyWorldOne());
-  algorithm.addPass(createExpandVia());
+  algorithm.addPass(createVerifyUses());
+  buildLowering(manager, level);
+}
+
+void buildLowering(OpPassManager &manager, Level level) {
+  manager.nest<ir::AlgorithmOp>().addPass(createExpandVia());
   if (level == Level::Bagua)
     return;
   manager.addPass(createBaguaToChunk());

@@ -63,3 +63,8 @@ bagua.algorithm @unguarded {
     %q = bagua.encode %g with #mm
   }
 }
+
+// RUN: sed 's/^#mm.*//; s/%%q = .*/%%q = bagua.all_reduce mean %%g/' %s > %t.mlir
+// RUN: not bagua-opt %t.mlir --emit=schedule -o %t.unused 2>&1 | FileCheck %s --check-prefix=UNUSED
+// RUN: not test -e %t.unused
+// UNUSED: error: 'bagua.all_reduce' op expects its result to reach a bagua.update

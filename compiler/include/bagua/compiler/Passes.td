@@ -23,6 +23,15 @@ def VerifyWorldOne : Pass<"bagua-verify-world-one", "::bagua::ir::AlgorithmOp"> 
   }];
 }
 
+def VerifyUses : Pass<"bagua-verify-uses", "::bagua::ir::AlgorithmOp"> {
+  let summary = "Refuses results that no update uses";
+  let description = [{
+    A handler acts through `bagua.update` only. Data that reaches none, directly or through other ops and
+    the results of an `scf.if`, was forgotten, and what was communicated for it is lost. The report stands at
+    the end of the chain, where the update is missing; a handler without any update is refused as a whole.
+  }];
+}
+
 def ExpandVia : Pass<"bagua-expand-via", "::bagua::ir::AlgorithmOp"> {
   let summary = "Writes out all_reduce through a codec";
   let description = [{

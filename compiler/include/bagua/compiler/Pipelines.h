@@ -24,6 +24,9 @@ void registerPasses();
 /// already passed are left alone.
 void buildPipeline(mlir::OpPassManager &manager, Level level);
 
+/// The same without the checks that a shipped algorithm must pass: the lowering itself asks less.
+void buildLowering(mlir::OpPassManager &manager, Level level);
+
 /// MLIR's parser recurses without a limit: what is nested deeper than this would overflow its
 /// stack.
 inline constexpr unsigned kNestingMax = 256;

@@ -50,7 +50,7 @@ protected:
   mlir::OwningOpRef<mlir::ModuleOp> lower(mlir::ModuleOp module, Level level) {
     mlir::OwningOpRef<mlir::ModuleOp> copy = module.clone();
     mlir::PassManager manager(&ir_.context());
-    buildPipeline(manager, level);
+    buildLowering(manager, level);
     if (mlir::failed(manager.run(*copy)))
       return {};
     return copy;
