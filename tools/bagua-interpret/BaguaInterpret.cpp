@@ -35,24 +35,22 @@ struct Arguments {
   std::vector<std::string> parameters;
 };
 
-/// The lowest level that the module holds something of.
-std::optional<Level> levelOf(ModuleOp module) {
+/// The level of what the module holds.
+Level levelOf(ModuleOp module) {
   if (!module.getOps<ir::sched::ScheduleOp>().empty())
     return Level::Sched;
   if (!module.getOps<ir::chunk::ScheduleOp>().empty())
     return Level::Chunk;
-  if (!module.getOps<ir::AlgorithmOp>().empty())
-    return Level::Bagua;
-  return std::nullopt;
+  return Level::Bagua;
 }
 
 LogicalResult lower(ModuleOp module, Level level, const std::string &name) {
-  std::optional<Level> has = levelOf(module);
-  if (!has)
-    return module.emitError("expects an algorithm, a chunk.schedule or a sched.schedule");
-  if (*has > level)
+  if (failed(compiler::verifyOneProgram(module)))
+    return failure();
+  Level has = levelOf(module);
+  if (has > level)
     return module.emitError("expects a module of level ") << name << " or above it";
-  if (*has == level) // As written: the interpreter is to be held to the text.
+  if (has == level) // As written: the interpreter is to be held to the text.
     return success();
   PassManager passes(module.getContext());
   compiler::buildPipeline(passes, level);
@@ -129,12 +127,13 @@ int run(Arguments &arguments) {
   std::unique_ptr<llvm::MemoryBuffer> buffer = openInputFile(arguments.file, &error);
   if (!buffer)
     return fail(error);
-  error = compiler::nestingError(buffer->getBuffer());
+  error = compiler::sourceError(buffer->getBuffer());
   if (!error.empty())
     return fail(arguments.file + ":" + error);
   auto sources = std::make_shared<llvm::SourceMgr>();
   sources->AddNewSourceBuffer(std::move(buffer), SMLoc());
   SourceMgrDiagnosticHandler handler(*sources, &context);
+  compiler::showFileDiagnostics(context);
   OwningOpRef<ModuleOp> module = parseSourceFile<ModuleOp>(sources, &context);
   if (!module)
     return 1;
@@ -194,6 +193,10 @@ int main(int argc, char **argv) {
   app.add_flag("--copy", arguments.options.copyMessages,
                "sched: receives copy, senders go on at once");
   app.add_flag("--log", arguments.options.log, "Print what happens, in order");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError &error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
   return run(arguments);
 }

@@ -20,8 +20,25 @@ using namespace bagua::compiler;
 
 namespace {
 
+/// Tells the values that there are when given another.
+template <typename T> struct EnumParser : llvm::cl::parser<T> {
+  using llvm::cl::parser<T>::parser;
+
+  bool parse(llvm::cl::Option &option, StringRef name, StringRef text, T &value) {
+    std::string expected;
+    for (const auto &known : this->Values) {
+      if (known.Name == text) {
+        value = known.V.getValue();
+        return false;
+      }
+      expected += (expected.empty() ? "" : ", ") + known.Name.str();
+    }
+    return option.error("expects one of " + expected + ", got '" + text + "'", name);
+  }
+};
+
 llvm::cl::OptionCategory category("bagua options");
-llvm::cl::opt<Level> emitLevel(
+llvm::cl::opt<Level, false, EnumParser<Level>> emitLevel(
     "emit", llvm::cl::desc("Lower the input to a level and write that"),
     llvm::cl::values(clEnumValN(Level::Bagua, "bagua", "algorithms, checked, sugar expanded"),
                      clEnumValN(Level::Chunk, "chunk", "moves and launches of all ranks"),
@@ -38,7 +55,7 @@ llvm::cl::opt<int64_t> explainLength("length",
                                      llvm::cl::desc("Bucket elements for the figures of --explain"),
                                      llvm::cl::init(ExplainOptions().length),
                                      llvm::cl::cat(category));
-llvm::cl::opt<bagua::kernels::DType>
+llvm::cl::opt<bagua::kernels::DType, false, EnumParser<bagua::kernels::DType>>
     explainType("dtype", llvm::cl::desc("Bucket element type for the figures of --explain"),
                 llvm::cl::values(clEnumValN(bagua::kernels::DType::F32, "f32", ""),
                                  clEnumValN(bagua::kernels::DType::F64, "f64", "")),
@@ -50,7 +67,7 @@ llvm::cl::opt<bool> stripLocations(
 
 /// False, with a message, if the parser must not see `buffer`.
 bool mayParse(const llvm::MemoryBuffer &buffer) {
-  std::string error = nestingError(buffer.getBuffer());
+  std::string error = sourceError(buffer.getBuffer());
   if (!error.empty())
     llvm::errs() << buffer.getBufferIdentifier() << ":" << error << "\n";
   return error.empty();
@@ -107,15 +124,19 @@ LogicalResult run(StringRef input, StringRef output, DialectRegistry &registry) 
   auto sources = std::make_shared<llvm::SourceMgr>();
   sources->AddNewSourceBuffer(std::move(buffer), SMLoc());
   SourceMgrDiagnosticHandler handler(*sources, &context);
+  showFileDiagnostics(context);
   OwningOpRef<ModuleOp> module = parseSourceFile<ModuleOp>(sources, &context);
   if (!module)
+    return failure();
+  bool emits = emitLevel.getNumOccurrences() > 0;
+  if (emits && failed(verifyOneProgram(*module)))
     return failure();
 
   MlirOptMainConfig config = MlirOptMainConfig::createFromCLOptions();
   PassManager passes(&context);
   if (failed(applyPassManagerCLOptions(passes)) || failed(config.setupPassPipeline(passes)))
     return failure();
-  if (emitLevel.getNumOccurrences() > 0)
+  if (emits)
     buildPipeline(passes, emitLevel);
   if (!passes.empty() && failed(passes.run(*module)))
     return failure();

@@ -51,7 +51,39 @@ void buildLowering(OpPassManager &manager, Level level) {
   manager.addPass(createCSEPass());
 }
 
-std::string nestingError(StringRef source) {
+LogicalResult verifyOneProgram(ModuleOp module) {
+  Operation *first = nullptr;
+  for (Operation &op : *module.getBody()) {
+    if (!isa<ir::AlgorithmOp, ir::chunk::ScheduleOp, ir::sched::ScheduleOp>(op))
+      continue;
+    if (first) {
+      InFlightDiagnostic diagnostic = op.emitError() << "expects one " << first->getName()
+                                                     << " in the file, got a second: "
+                                                     << "give it a file of its own";
+      diagnostic.attachNote(first->getLoc()) << "the first is here";
+      return diagnostic;
+    }
+    first = &op;
+  }
+  if (!first)
+    return module.emitError("expects one bagua.algorithm in the file, got none");
+  return success();
+}
+
+void showFileDiagnostics(MLIRContext &context) {
+  context.getDiagEngine().registerHandler([](Diagnostic &diagnostic) {
+    auto file = dyn_cast<FileLineColLoc>(diagnostic.getLocation());
+    if (!file || file.getLine() != 0 || diagnostic.getSeverity() != DiagnosticSeverity::Error)
+      return failure();
+    llvm::errs() << file.getFilename().getValue() << ": error: " << diagnostic.str() << "\n";
+    return success();
+  });
+}
+
+std::string sourceError(StringRef source) {
+  if (source.starts_with("BAGUASCH"))
+    return "1:1: error: expects an algorithm (.mlir), got a schedule file (.bsched): "
+           "`bagua-schedule dump` shows it, `bagua-run -n N` runs it";
   unsigned depth = 0, line = 1;
   size_t lineStart = 0;
   for (size_t i = 0; i < source.size(); ++i) {

@@ -116,7 +116,7 @@ TEST(DamagedSourceTest, EndsInADiagnosticOrAValidSchedule) {
     std::mt19937_64 random(kSeed + index);
     std::string text = damage(texts[index % texts.size()], words, random);
     SCOPED_TRACE("seed " + std::to_string(kSeed + index) + "\n" + text);
-    if (!nestingError(text).empty())
+    if (!sourceError(text).empty())
       continue;
     size_t before = ir->diagnostics().size();
     mlir::OwningOpRef<mlir::ModuleOp> module = ir->parse(text);

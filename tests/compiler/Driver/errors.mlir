@@ -15,15 +15,29 @@
 // RUN: echo '' > %t.mlir
 // RUN: not bagua-opt %t.mlir --emit=schedule -o %t.bsched 2>&1 | FileCheck %s --check-prefix=EMPTY
 // RUN: not test -e %t.bsched
-// EMPTY: error: {{.*}}schedule
+// RUN: not bagua-opt %t.mlir --emit=bagua 2>&1 | FileCheck %s --check-prefix=EMPTY
+// RUN: not bagua-interpret %t.mlir 2>&1 | FileCheck %s --check-prefix=EMPTY
+// EMPTY: {{^}}{{[^ ]+}}.mlir: error: expects one bagua.algorithm in the file, got none
 
 // RUN: not bagua-opt %t.mlir --explain 2>&1 | FileCheck %s --check-prefix=NOTHING
-// NOTHING: error: expects an algorithm (bagua.algorithm) to explain
+// NOTHING: {{^}}{{[^ ]+}}.mlir: error: expects an algorithm (bagua.algorithm) to explain
 
 // RUN: cat %algorithms/bytegrad.mlir %algorithms/gradient_allreduce.mlir > %t.mlir
 // RUN: not bagua-opt %t.mlir --emit=schedule -o %t.bsched 2>&1 | FileCheck %s --check-prefix=TWO
 // RUN: not test -e %t.bsched
-// TWO: error: {{.*}}schedule
+// RUN: not bagua-opt %t.mlir --emit=bagua 2>&1 | FileCheck %s --check-prefix=TWO
+// RUN: not bagua-interpret %t.mlir --level=sched 2>&1 | FileCheck %s --check-prefix=TWO
+// TWO: .mlir:[[# %u, ]]:1: error: expects one bagua.algorithm in the file, got a second: give it a file of its own
+// TWO-NEXT: bagua.algorithm @gradient_allreduce
+// TWO: note: the first is here
+// TWO-NEXT: bagua.algorithm @bytegrad
+
+// RUN: bagua-opt %algorithms/bytegrad.mlir --emit=schedule -o %t.bsched
+// RUN: not bagua-opt %t.bsched --emit=chunk 2>&1 | FileCheck %s --check-prefix=COMPILED
+// RUN: not bagua-opt %t.bsched 2>&1 | FileCheck %s --check-prefix=COMPILED
+// RUN: not bagua-interpret %t.bsched 2>&1 | FileCheck %s --check-prefix=COMPILED
+// COMPILED: .bsched:1:1: error: expects an algorithm (.mlir), got a schedule file (.bsched)
+// COMPILED-NOT: BAGUASCH
 
 // RUN: head -c 3000 /dev/urandom > %t.mlir
 // RUN: not bagua-opt %t.mlir --emit=schedule 2>&1 | FileCheck %s --check-prefix=NOISE
@@ -33,10 +47,14 @@
 // BOTH: --emit and --explain exclude each other
 
 // RUN: not bagua-opt %algorithms/bytegrad.mlir --emit=assembly 2>&1 | FileCheck %s --check-prefix=LEVEL
-// LEVEL: assembly
+// LEVEL: --emit option: expects one of bagua, chunk, sched, schedule, got 'assembly'
+// RUN: not bagua-opt %algorithms/bytegrad.mlir --explain --dtype=f16 2>&1 | FileCheck %s --check-prefix=DTYPE
+// DTYPE: --dtype option: expects one of f32, f64, got 'f16'
+// RUN: not bagua-interpret %algorithms/bytegrad.mlir --level=assembly 2>&1 | FileCheck %s --check-prefix=INTERPRET
+// INTERPRET: --level: assembly not in {bagua,chunk,sched}
 
 // RUN: not bagua-opt %algorithms/bytegrad.mlir --explain --world 0 2>&1 | FileCheck %s --check-prefix=WORLD
-// WORLD: error: expects --world in 1..65536, got 0
+// WORLD: {{^}}{{[^ ]+}}.mlir: error: expects --world in 1..65536, got 0
 
 // RUN: not bagua-opt %algorithms/bytegrad.mlir --explain --length=-1 2>&1 | FileCheck %s --check-prefix=LENGTH
 // LENGTH: error: expects --length in 0..2^40, got -1

@@ -47,4 +47,4 @@
 // RUN: not bagua-interpret %t.none 2>&1 | FileCheck %s --check-prefix=NONE
 // NONE: No such file or directory
 // RUN: not bagua-interpret %s 2>&1 | FileCheck %s --check-prefix=EMPTY
-// EMPTY: expects an algorithm, a chunk.schedule or a sched.schedule
+// EMPTY: error: expects one bagua.algorithm in the file, got none

@@ -1,6 +1,7 @@
 // From an algorithm to a schedule, level by level.
 #pragma once
 
+#include "mlir/IR/BuiltinOps.h"
 #include "mlir/Pass/PassManager.h"
 
 #include <cstdint>
@@ -27,12 +28,19 @@ void buildPipeline(mlir::OpPassManager &manager, Level level);
 /// The same without the checks that a shipped algorithm must pass: the lowering itself asks less.
 void buildLowering(mlir::OpPassManager &manager, Level level);
 
+/// Holds a file to one algorithm, or what it was lowered to; says which one is too many.
+llvm::LogicalResult verifyOneProgram(mlir::ModuleOp module);
+
+/// From now on `context` shows what concerns a file as a whole as "file: error: …" on stderr.
+/// Other diagnostics go to the handlers registered before.
+void showFileDiagnostics(mlir::MLIRContext &context);
+
 /// MLIR's parser recurses without a limit: what is nested deeper than this would overflow its
 /// stack.
 inline constexpr unsigned kNestingMax = 256;
 
-/// "line:column: error: …" if brackets of MLIR text `source` nest too deeply, else empty. Bytecode
-/// passes.
-std::string nestingError(llvm::StringRef source);
+/// "line:column: error: …" if the parser must not see `source`: a schedule file, or MLIR text whose
+/// brackets nest too deeply. Else empty. Bytecode passes.
+std::string sourceError(llvm::StringRef source);
 
 } // namespace bagua::compiler
