@@ -174,9 +174,13 @@ StatusOr<std::shared_ptr<const Schedule>> Schedule::fromBytes(std::span<const ui
     return absl::UnimplementedError(absl::StrCat("schedule file: needs features 0x",
                                                  absl::Hex(header.requiredFeatures),
                                                  " that this build does not know: update bagua"));
-  if (header.payloadBytes != bytes.size() - sizeof(header))
-    return bad(absl::StrCat("has ", bytes.size() - sizeof(header), " payload bytes, expected ",
-                            header.payloadBytes, ": cut short?"));
+  const uint64_t payloadBytes = bytes.size() - sizeof(header);
+  if (header.payloadBytes != payloadBytes)
+    return bad(absl::StrCat(
+        "has ", payloadBytes, " payload bytes, expected ", header.payloadBytes,
+        payloadBytes < header.payloadBytes
+            ? std::string(": cut short?")
+            : absl::StrCat(": too long by ", payloadBytes - header.payloadBytes, " bytes")));
   for (uint8_t byte : header.reserved)
     if (byte != 0)
       return bad("has a non-zero reserved byte in its header");

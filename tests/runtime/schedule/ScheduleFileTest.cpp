@@ -123,7 +123,7 @@ TEST(ScheduleFileTest, NegativeHeader) {
               HasSubstr("payload bytes"));
   EXPECT_THAT(with([](auto &b) { b[offsetof(FileHeader, reserved) + 15] = 1; }),
               HasSubstr("reserved"));
-  EXPECT_THAT(with([](auto &b) { b.insert(b.end(), 4, 0); }), HasSubstr("payload bytes"));
+  EXPECT_THAT(with([](auto &b) { b.insert(b.end(), 4, 0); }), HasSubstr(": too long by 4 bytes"));
   EXPECT_THAT(with([](auto &b) { b[sizeof(FileHeader) + 4] = 'X'; }),
               HasSubstr("does not verify")); // the file identifier
   EXPECT_THAT(messageOf(std::vector<uint8_t>((16u << 20) + 1)), HasSubstr("at most 16777216"));
