@@ -1,6 +1,7 @@
 """Schedules by algorithm name, schedule file or algorithm source."""
 
 import ctypes
+import errno
 import hashlib
 import json
 import os
@@ -83,10 +84,20 @@ def find_schedule(algorithm):
 
 
 def _cache_folder():
-    base = os.environ.get("BAGUA_CACHE") or os.path.join(
+    """BAGUA_CACHE, else this user's cache folder; made if it is not there."""
+    chosen = os.environ.get("BAGUA_CACHE")
+    base = chosen or os.path.join(
         os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache"), "bagua"
     )
-    os.makedirs(base, exist_ok=True)
+    try:
+        os.makedirs(base, exist_ok=True)
+        if not os.access(base, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        which = f"BAGUA_CACHE expects a folder that can be written or made, got {chosen!r}"
+        if not chosen:
+            which = f"the cache of compiled algorithms cannot be at {base!r} (set BAGUA_CACHE to another folder)"
+        raise _capi.InvalidArgumentError(f"{which}: {error.strerror}") from None
     return base
 
 
