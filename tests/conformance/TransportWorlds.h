@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ struct TransportKind {
   std::function<std::unique_ptr<TransportWorld>(int world)> make;
   bool sentMeansReleased = false; ///< `sent` shows only after the receiver's release.
 };
+
+inline void PrintTo(const TransportKind &kind, std::ostream *out) { *out << kind.name; }
 
 const std::vector<TransportKind> &transportKinds();
 

@@ -116,6 +116,7 @@ TEST_F(ChunkInterpreterTest, ZeroBytesAreNoMessage) {
 struct Refusal {
   const char *name, *body, *message;
 };
+void PrintTo(const Refusal &refusal, std::ostream *out) { *out << refusal.name; }
 
 class ChunkInterpreterRefusalTest : public ChunkInterpreterTest,
                                     public testing::WithParamInterface<Refusal> {};

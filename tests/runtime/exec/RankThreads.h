@@ -22,6 +22,7 @@ struct Connection {
   using MakePart = std::function<StatusOr<Part>(Group &group)>;
   std::function<MakePart(int world)> make;
 };
+inline void PrintTo(const Connection &connection, std::ostream *out) { *out << connection.name; }
 
 /// Loopback in both modes, with and without delays, and windows.
 const std::vector<Connection> &connections();
