@@ -32,10 +32,10 @@
 // TWO: note: the first is here
 // TWO-NEXT: bagua.algorithm @bytegrad
 
-// RUN: bagua-opt %algorithms/bytegrad.mlir --emit=schedule -o %t.bsched
-// RUN: not bagua-opt %t.bsched --emit=chunk 2>&1 | FileCheck %s --check-prefix=COMPILED
-// RUN: not bagua-opt %t.bsched 2>&1 | FileCheck %s --check-prefix=COMPILED
-// RUN: not bagua-interpret %t.bsched 2>&1 | FileCheck %s --check-prefix=COMPILED
+// RUN: bagua-opt %algorithms/bytegrad.mlir --emit=schedule -o %t.good.bsched
+// RUN: not bagua-opt %t.good.bsched --emit=chunk 2>&1 | FileCheck %s --check-prefix=COMPILED
+// RUN: not bagua-opt %t.good.bsched 2>&1 | FileCheck %s --check-prefix=COMPILED
+// RUN: not bagua-interpret %t.good.bsched 2>&1 | FileCheck %s --check-prefix=COMPILED
 // COMPILED: .bsched:1:1: error: expects an algorithm (.mlir), got a schedule file (.bsched)
 // COMPILED-NOT: BAGUASCH
 
