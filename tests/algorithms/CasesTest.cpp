@@ -52,7 +52,7 @@ std::vector<Result> run(const std::string &connection, const Algorithm &algorith
       rt::testing::connection(connection), static_cast<int>(inputs.world), {},
       [&](rt::testing::Rank &self) {
         auto rank = static_cast<size_t>(self.rank);
-        Guarded gradient(inputs.gradients[rank]), weight(inputs.weights[rank]);
+        Guarded gradient(inputs.gradients[0][rank]), weight(inputs.weights[rank]);
         rt::Bucket bucket;
         bucket.name = "bucket";
         bucket.length = inputs.length;
@@ -93,8 +93,9 @@ TEST(CasesTest, B03_OddWorldsAndOddSizesAreExactAndStayInTheirBucket) {
         SCOPED_TRACE(testing::Message()
                      << algorithm.name << ", world " << world << ", length " << length);
         Inputs inputs = inputsOf(world, length, Fill::Normal);
-        Expected expected = algorithm.expected(
-            algorithm.changesWeights ? inputs.weights : inputs.gradients, kernels::DType::F32);
+        Expected expected =
+            algorithm.expected(algorithm.changesWeights ? inputs.weights : inputs.gradients.front(),
+                               kernels::DType::F32);
         std::vector<Result> results = run("WindowShared", algorithm, inputs);
         for (size_t rank = 0; rank < results.size(); ++rank)
           ASSERT_EQ(differenceOf(
@@ -128,11 +129,11 @@ TEST(CasesTest, B51_WorldOfOneChangesNoBit) {
       Inputs inputs = inputsOf(1, length, Fill::Edge);
       if (length > 0) { // A signalling NaN with a payload: any arithmetic would change it.
         const uint32_t nan = 0x7fa12345;
-        std::memcpy(inputs.gradients[0].data(), &nan, sizeof(nan));
+        std::memcpy(inputs.gradients[0][0].data(), &nan, sizeof(nan));
         std::memcpy(inputs.weights[0].data(), &nan, sizeof(nan));
       }
       std::vector<Result> results = run("View", algorithm, inputs);
-      EXPECT_EQ(results[0].gradient, inputs.gradients[0]) << algorithm.name;
+      EXPECT_EQ(results[0].gradient, inputs.gradients[0][0]) << algorithm.name;
       EXPECT_EQ(results[0].weight, inputs.weights[0]) << algorithm.name;
       EXPECT_EQ(results[0].statistics.bytesWire, 0u);
     }

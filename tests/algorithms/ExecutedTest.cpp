@@ -70,7 +70,7 @@ std::vector<Case> algorithmCases(int64_t world) {
         one.inputs.length = length;
         one.inputs.dtype = dtype;
         fillInputs(one.inputs, 23, Fill::Edge);
-        Case::Step state{one.inputs.gradients, one.inputs.weights, {}};
+        Case::Step state{one.inputs.gradients.front(), one.inputs.weights, {}};
         for (int step = 0; step < (length == kLargeLength ? 1 : kSteps); ++step) {
           auto &changed = algorithm.changesWeights ? state.weights : state.gradients;
           Expected expected = algorithm.expected(changed, dtype);
@@ -100,15 +100,15 @@ std::vector<Case> furtherCases(int64_t world) {
       fillInputs(one.inputs, 29, Fill::Edge);
       Inputs state = one.inputs;
       for (int step = 0; step < kSteps; ++step) {
-        state.step = step;
+        state.firstStep = step;
         auto outputs = interpretBagua(compiled.at(compiler::Level::Bagua), state);
         if (failed(outputs)) {
           ADD_FAILURE() << one.name << ": " << compiled.diagnostics();
           return {};
         }
         state.gradients = outputs->gradients;
-        state.weights = outputs->weights;
-        one.steps.push_back({state.gradients, state.weights, outputs->wireBytes});
+        state.weights = outputs->weights.front();
+        one.steps.push_back({state.gradients.front(), state.weights, outputs->wireBytes.front()});
       }
     }
   }
@@ -143,7 +143,7 @@ private:
 void runCase(const Case &one, rt::testing::Rank &self) {
   SCOPED_TRACE(one.name + ", rank " + std::to_string(self.rank));
   auto rank = static_cast<size_t>(self.rank);
-  BucketMemory gradient(self.transport, one.inputs.gradients[rank], self.rank % 2 == 0);
+  BucketMemory gradient(self.transport, one.inputs.gradients.front()[rank], self.rank % 2 == 0);
   BucketMemory weight(self.transport, one.inputs.weights[rank], self.rank % 2 == 0);
   rt::Bucket bucket;
   bucket.name = one.name;

@@ -22,15 +22,15 @@ protected:
              const Expected &expected, const Compiled &compiled) {
     ASSERT_TRUE(succeeded(outputs)) << compiled.diagnostics();
     bool weights = algorithm().changesWeights;
-    EXPECT_EQ(differenceOf(weights ? outputs->weights : outputs->gradients, expected.values,
-                           inputs.dtype),
+    EXPECT_EQ(differenceOf(weights ? outputs->weights.front() : outputs->gradients.front(),
+                           expected.values, inputs.dtype),
               "");
-    EXPECT_EQ(weights ? outputs->gradients : outputs->weights,
-              weights ? inputs.gradients : inputs.weights)
+    EXPECT_EQ(weights ? outputs->gradients.front() : outputs->weights.front(),
+              weights ? inputs.gradients.front() : inputs.weights)
         << "the other bucket changed";
-    EXPECT_EQ(outputs->wireBytes, expected.wireBytes);
+    EXPECT_EQ(outputs->wireBytes.front(), expected.wireBytes);
     if (!outputs->formulaWireBytes.empty()) {
-      EXPECT_EQ(outputs->formulaWireBytes, expected.wireBytes);
+      EXPECT_EQ(outputs->formulaWireBytes.front(), expected.wireBytes);
     }
   }
 };
@@ -52,7 +52,7 @@ TEST_P(InterpretedTest, EveryLevelEqualsTheOracle) {
         inputs.dtype = dtype;
         fillInputs(inputs, 11, fill);
         Expected expected = algorithm().expected(
-            algorithm().changesWeights ? inputs.weights : inputs.gradients, dtype);
+            algorithm().changesWeights ? inputs.weights : inputs.gradients.front(), dtype);
         std::string where = algorithm().name + ", world " + std::to_string(world()) + ", length " +
                             std::to_string(length) +
                             (dtype == kernels::DType::F32 ? ", f32" : ", f64") +

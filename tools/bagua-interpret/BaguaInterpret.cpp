@@ -28,7 +28,7 @@ using compiler::Level;
 namespace {
 
 struct Arguments {
-  std::string file, level = "bagua", dtype = "f32", fill = "normal", input, output;
+  std::string file, level = "bagua", dtype = "f32", fill = "normal", input, output, outputStates;
   compiler::Inputs inputs;
   compiler::InterpreterOptions options;
   uint64_t dataSeed = 1;
@@ -72,13 +72,21 @@ void print(const Arguments &arguments, const compiler::Outputs &outputs) {
   for (const std::string &line : outputs.log)
     llvm::outs() << line << '\n';
   llvm::outs() << "level " << arguments.level << ", world " << arguments.inputs.world << ", length "
-               << arguments.inputs.length << ", " << arguments.dtype << ", step "
-               << arguments.inputs.step << '\n'
-               << "rank  gradient          weight            wire bytes\n";
-  for (size_t rank = 0; rank < outputs.wireBytes.size(); ++rank)
-    llvm::outs() << llvm::formatv(
-        "{0,-4}  {1}  {2}  {3}\n", rank, compiler::hashHex(outputs.gradients[rank]),
-        compiler::hashHex(outputs.weights[rank]), outputs.wireBytes[rank]);
+               << arguments.inputs.length << ", " << arguments.dtype << '\n';
+  for (size_t step = 0; step < outputs.gradients.size(); ++step) {
+    llvm::outs() << "step " << arguments.inputs.firstStep + static_cast<int64_t>(step)
+                 << (outputs.finite[step] ? "\n" : ", not finite\n")
+                 << "rank  gradient          weight            wire bytes\n";
+    for (size_t rank = 0; rank < outputs.wireBytes[step].size(); ++rank)
+      llvm::outs() << llvm::formatv(
+          "{0,-4}  {1}  {2}  {3}\n", rank, compiler::hashHex(outputs.gradients[step][rank]),
+          compiler::hashHex(outputs.weights[step][rank]), outputs.wireBytes[step][rank]);
+  }
+  for (const auto &[name, lists] : outputs.states) {
+    llvm::outs() << "state " << name << '\n';
+    for (auto [rank, bytes] : llvm::enumerate(lists))
+      llvm::outs() << llvm::formatv("{0,-4}  {1}\n", rank, compiler::hashHex(bytes));
+  }
 }
 
 /// "name=number" into `parameters`.
@@ -106,7 +114,8 @@ int run(Arguments &arguments) {
       return fail("expects --parameter NAME=NUMBER, got " + text);
   // Inputs, outputs, and what the levels hold on the way.
   constexpr int64_t kBytesMax = int64_t{4} << 30;
-  if (inputs.length * inputs.elementBytes() > kBytesMax / (8 * inputs.world))
+  if (inputs.length * inputs.elementBytes() >
+      kBytesMax / (inputs.world * (8 + 4 * (inputs.steps - 1))))
     return fail("a world of " + std::to_string(inputs.world) + " and a length of " +
                 std::to_string(inputs.length) + " need more memory than interpreting is worth");
   std::string error;
@@ -151,6 +160,9 @@ int run(Arguments &arguments) {
   if (!arguments.output.empty() &&
       failed(compiler::writeOutputs(arguments.output, *outputs, error)))
     return fail(error);
+  if (!arguments.outputStates.empty() &&
+      failed(compiler::writeStates(arguments.outputStates, *outputs, error)))
+    return fail(error);
   return 0;
 }
 
@@ -177,8 +189,18 @@ int main(int argc, char **argv) {
   app.add_option("--dtype", arguments.dtype, "Element type of the bucket")
       ->check(CLI::IsMember({"f32", "f64"}))
       ->capture_default_str();
-  app.add_option("--step", inputs.step, "Number of the step")
+  app.add_option("--step", inputs.firstStep, "Number of the first step")
       ->check(CLI::Range(int64_t{0}, INT64_MAX))
+      ->capture_default_str();
+  app.add_option("--steps", inputs.steps, "Training steps")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--bucket", inputs.bucket, "Number of the bucket")
+      ->check(CLI::Range(int64_t{0}, INT64_MAX))
+      ->capture_default_str();
+  app.add_option("--sgd", inputs.stepSize,
+                 "The job's optimizer: weight -= this * gradient; 0: weights stay")
+      ->check(CLI::Number)
       ->capture_default_str();
   app.add_option("--parameter", arguments.parameters, "NAME=NUMBER; may be repeated");
   app.add_option("--seed", arguments.dataSeed, "Of the generated inputs")->capture_default_str();
@@ -186,8 +208,11 @@ int main(int argc, char **argv) {
       ->check(CLI::IsMember({"exact", "normal", "edge"}))
       ->capture_default_str();
   app.add_option("--input", arguments.input,
-                 "Raw elements instead: gradients of rank 0, 1, ..., then weights");
-  app.add_option("--output", arguments.output, "Write the results in the same layout");
+                 "Raw elements instead: gradients of rank 0, 1, ... for each step, then weights");
+  app.add_option("--output", arguments.output,
+                 "Write, for each step, gradients and weights of rank 0, 1, ...");
+  app.add_option("--output-states", arguments.outputStates,
+                 "Write, at the end, each state by name, of rank 0, 1, ...");
   app.add_option("--order", arguments.options.seed,
                  "sched: seed of the order in which queues are stepped; 0: round robin");
   app.add_flag("--copy", arguments.options.copyMessages,

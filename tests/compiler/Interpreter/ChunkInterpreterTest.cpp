@@ -84,9 +84,9 @@ TEST_F(ChunkInterpreterTest, MovesAndLogsInLockstep) {
                       "!chunk.range)")),
       "");
   for (size_t rank = 0; rank < 3; ++rank)
-    EXPECT_EQ(outputs_.gradients[rank], inputs_.gradients[(rank + 2) % 3]) << rank;
-  EXPECT_THAT(outputs_.wireBytes, ElementsAre(16, 16, 16));
-  EXPECT_THAT(outputs_.formulaWireBytes, ElementsAre(16, 16, 16));
+    EXPECT_EQ(outputs_.gradients[0][rank], inputs_.gradients[0][(rank + 2) % 3]) << rank;
+  EXPECT_THAT(outputs_.wireBytes.front(), ElementsAre(16, 16, 16));
+  EXPECT_THAT(outputs_.formulaWireBytes.front(), ElementsAre(16, 16, 16));
   ASSERT_EQ(outputs_.log.size(), 9u);
   EXPECT_EQ(outputs_.log[1], "rank 1 chunk.move: 16 bytes to rank 2 slot 0");
   EXPECT_EQ(outputs_.log[5], "rank 2 chunk.launch: copy of 4 elements");
@@ -101,7 +101,7 @@ TEST_F(ChunkInterpreterTest, NegativeRotationAndParameter) {
                             "!chunk.range)")),
             "");
   for (size_t rank = 0; rank < 3; ++rank)
-    EXPECT_EQ(outputs_.gradients[rank], inputs_.gradients[(rank + 2) % 3]) << rank;
+    EXPECT_EQ(outputs_.gradients[0][rank], inputs_.gradients[0][(rank + 2) % 3]) << rank;
 }
 
 TEST_F(ChunkInterpreterTest, ZeroBytesAreNoMessage) {
@@ -110,7 +110,7 @@ TEST_F(ChunkInterpreterTest, ZeroBytesAreNoMessage) {
   EXPECT_EQ(
       errorOf(program(std::string("chunk.move %x to rotate(%zero) into %in[%zero]") + kCopyView)),
       "");
-  EXPECT_THAT(outputs_.wireBytes, ElementsAre(0, 0, 0));
+  EXPECT_THAT(outputs_.wireBytes.front(), ElementsAre(0, 0, 0));
 }
 
 struct Refusal {

@@ -147,7 +147,7 @@ TEST(DamagedSchedTest, EndsInADiagnosticOrMeansTheSame) {
     ++ran;
     // What the interpreter runs, the runtime can bind, at the same cost.
     EXPECT_TRUE(isBound);
-    EXPECT_EQ(outputs->formulaWireBytes, formula);
+    EXPECT_EQ(outputs->formulaWireBytes.front(), formula);
   }
   // The damages reach every stage.
   EXPECT_GT(parsed, caseCount / 20);

@@ -36,7 +36,8 @@ void checkAgainstOracle(const std::string &name, bool weights, F &&oracle) {
       inputs.length = length;
       inputs.dtype = dtypeOf<T>();
       fillInputs(inputs, 7, compiler::Fill::Edge);
-      OracleResult<T> expected = oracle(elementsOf<T>(weights ? inputs.weights : inputs.gradients));
+      OracleResult<T> expected =
+          oracle(elementsOf<T>(weights ? inputs.weights : inputs.gradients.front()));
       for (uint64_t seed : {0, 1, 2})
         for (bool copy : {false, true}) {
           InterpreterOptions options;
@@ -46,14 +47,16 @@ void checkAgainstOracle(const std::string &name, bool weights, F &&oracle) {
                                           << ", seed " << seed << (copy ? ", copy" : ", view"));
           auto outputs = interpretSched(*module, inputs, options);
           ASSERT_TRUE(succeeded(outputs)) << ir.diagnostics();
-          EXPECT_EQ(firstDifference<T>(weights ? outputs->weights : outputs->gradients,
-                                       bytesOf(expected.values)),
-                    "");
-          EXPECT_EQ(firstDifference<T>(weights ? outputs->gradients : outputs->weights,
-                                       weights ? inputs.gradients : inputs.weights),
-                    "");
-          EXPECT_EQ(outputs->wireBytes, expected.wireBytes);
-          EXPECT_EQ(outputs->formulaWireBytes, expected.wireBytes);
+          EXPECT_EQ(
+              firstDifference<T>(weights ? outputs->weights.front() : outputs->gradients.front(),
+                                 bytesOf(expected.values)),
+              "");
+          EXPECT_EQ(
+              firstDifference<T>(weights ? outputs->gradients.front() : outputs->weights.front(),
+                                 weights ? inputs.gradients.front() : inputs.weights),
+              "");
+          EXPECT_EQ(outputs->wireBytes.front(), expected.wireBytes);
+          EXPECT_EQ(outputs->formulaWireBytes.front(), expected.wireBytes);
         }
     }
 }
@@ -380,7 +383,7 @@ TEST(SchedInterpreterTest, InputsThatDoNotFit) {
               HasSubstr("expects a bucket of an element type that it accepts, got f64"));
   EXPECT_THAT(failureOf(fine, {}, [](Inputs &inputs) { inputs.localSize = 3; }),
               HasSubstr("expects ranks per node that divide the world of 2, got 3"));
-  EXPECT_THAT(failureOf(fine, {}, [](Inputs &inputs) { inputs.step = -1; }),
+  EXPECT_THAT(failureOf(fine, {}, [](Inputs &inputs) { inputs.firstStep = -1; }),
               HasSubstr("expects a step of at least 0, got -1"));
   EXPECT_THAT(failureOf(fine, {}, [](Inputs &inputs) { inputs.parameters["unknown"] = 1; }),
               HasSubstr("has no parameter 'unknown'"));
@@ -413,14 +416,14 @@ TEST(SchedInterpreterTest, GuardOfZeroSkipsButSignals) {
   Inputs inputs;
   inputs.length = 2;
   fillInputs(inputs, 1, compiler::Fill::Exact);
-  float before = elementsOf<float>(inputs.gradients)[0][0];
+  float before = elementsOf<float>(inputs.gradients.front())[0][0];
   ASSERT_NE(before, 0.0f);
   auto at = [&](int64_t step, double k) {
-    inputs.step = step;
+    inputs.firstStep = step;
     inputs.parameters["k"] = k;
     auto outputs = interpretSched(*module, inputs);
     EXPECT_TRUE(succeeded(outputs)) << ir.diagnostics();
-    return succeeded(outputs) ? elementsOf<float>(outputs->gradients)[0][0] : 0.0f;
+    return succeeded(outputs) ? elementsOf<float>(outputs->gradients.front())[0][0] : 0.0f;
   };
   EXPECT_EQ(at(5, 5), 2 * before);
   EXPECT_EQ(at(4, 5), before);
@@ -447,8 +450,10 @@ TEST(InputsTest, FilesRoundTripAndRefuseOtherSizes) {
   inputs.world = 2;
   inputs.length = 5;
   fillInputs(inputs, 3);
+  compiler::Outputs unchanged;
+  beginStep(inputs, unchanged);
   std::string path = testing::TempDir() + "/bagua-inputs-test.bin", error;
-  ASSERT_TRUE(succeeded(writeOutputs(path, initialOutputs(inputs), error))) << error;
+  ASSERT_TRUE(succeeded(writeOutputs(path, unchanged, error))) << error;
   Inputs again = inputs;
   again.gradients.clear();
   again.weights.clear();
@@ -463,7 +468,7 @@ TEST(InputsTest, FilesRoundTripAndRefuseOtherSizes) {
   EXPECT_THAT(error, HasSubstr("got more"));
   EXPECT_TRUE(failed(readInputs(path + ".none", again, error)));
   EXPECT_THAT(error, HasSubstr("cannot open"));
-  EXPECT_TRUE(failed(writeOutputs("/no-such-folder/x", initialOutputs(inputs), error)));
+  EXPECT_TRUE(failed(writeOutputs("/no-such-folder/x", unchanged, error)));
   EXPECT_THAT(error, HasSubstr("cannot write"));
 }
 

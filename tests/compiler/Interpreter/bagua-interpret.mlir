@@ -7,7 +7,8 @@
 // RUN: FileCheck %s --check-prefix=TABLE --input-file %t.bagua.txt -DLEVEL=bagua
 // RUN: FileCheck %s --check-prefix=TABLE --input-file %t.chunk.txt -DLEVEL=chunk
 // RUN: FileCheck %s --check-prefix=TABLE --input-file %t.sched.txt -DLEVEL=sched
-//      TABLE: level [[LEVEL]], world 3, length 5000, f32, step 0
+//      TABLE: level [[LEVEL]], world 3, length 5000, f32
+// TABLE-NEXT: step 0, not finite
 // TABLE-NEXT: rank gradient weight wire bytes
 // TABLE-NEXT: 0 [[HASH:[0-9a-f]+]] {{[0-9a-f]+}} 7080
 // TABLE-NEXT: 1 [[HASH]] {{[0-9a-f]+}} 7080
@@ -27,7 +28,20 @@
 // RUN: bagua-interpret %t.mlir --level=sched --world 2 --length 9 --dtype f64 --log | FileCheck %s --check-prefix=LOG
 // LOG: rank 0: sends 72 bytes to rank 1
 // LOG: passes the gate
-// LOG: level sched, world 2, length 9, f64, step 0
+// LOG: level sched, world 2, length 9, f64
+// LOG-NEXT: step 0
+// LOG-NEXT: rank  gradient
+
+// Several steps: the job's own optimizer moves the weights, which the next step mixes.
+// RUN: bagua-interpret %algorithms/decentralized.mlir --level=bagua --world 3 --length 9 --steps 3 --sgd 0.1 --output %t.steps | FileCheck %s --check-prefix=STEPS
+// RUN: bagua-interpret %algorithms/decentralized.mlir --level=chunk --world 3 --length 9 --steps 3 --sgd 0.1 --output %t.steps.chunk
+// RUN: cmp %t.steps %t.steps.chunk
+// RUN: %python -c 'import sys; assert len(open(sys.argv[1], "rb").read()) == 3 * 2 * 3 * 9 * 4' %t.steps
+// STEPS: step 0
+// STEPS: 0 {{[0-9a-f]+}} [[FIRST:[0-9a-f]+]] 72
+// STEPS: step 1
+// STEPS-NOT: [[FIRST]]
+// STEPS: step 2
 
 // Errors say what was expected.
 // RUN: not bagua-interpret %t.mlir --level=chunk 2>&1 | FileCheck %s --check-prefix=LOWER

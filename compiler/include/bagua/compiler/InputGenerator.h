@@ -41,6 +41,9 @@ inline double normal(uint64_t key) {
 
 } // namespace generator
 
+/// Streams of later steps: the gradient of step s and rank r is stream s * kStepStreams + 2 * r.
+inline constexpr uint64_t kStepStreams = uint64_t{1} << 20;
+
 /// Element `index` of one bucket; `stream` is 2 * rank for gradients, 2 * rank + 1 for weights.
 inline double generatedElement(uint64_t seed, uint64_t stream, uint64_t index, Fill fill) {
   using generator::mixBits, generator::normal, generator::uniform;

@@ -28,13 +28,14 @@ class Interpreter {
 public:
   Interpreter(const Inputs &inputs, const InterpreterOptions &options, Outputs &outputs)
       : inputs_(inputs), options_(options), outputs_(outputs), world_(inputs.world),
+        step_(static_cast<int64_t>(outputs.gradients.size()) - 1),
         scalars_(static_cast<size_t>(world_)) {}
 
   LogicalResult run(ir::OnOp on) {
     grain_ = ir::grain(on->getParentOfType<ir::AlgorithmOp>());
     bool gradient = on.getEvent() == ir::Event::Gradient;
     Everyone buckets;
-    for (const Bytes &bytes : gradient ? outputs_.gradients : outputs_.weights)
+    for (const Bytes &bytes : gradient ? outputs_.gradients.back() : outputs_.weights.back())
       buckets.push_back({Item{inputs_.length, bytes}});
     values_[on.getBucket()] = buckets;
     return run(on.getBody().front());
@@ -44,7 +45,7 @@ private:
   const Inputs &inputs_;
   const InterpreterOptions &options_;
   Outputs &outputs_;
-  int64_t world_;
+  int64_t world_, step_;
   int64_t grain_ = 1;
   std::vector<ScalarEvaluator> scalars_; ///< By rank.
   DenseMap<Value, Everyone> values_;
@@ -74,7 +75,9 @@ private:
         .Case([&](scf::IfOp branch) { return runIf(branch); })
         .Case([&](ir::WorldOp) { return bindScalar(op, [&](int64_t) { return world_; }); })
         .Case([&](ir::RankOp) { return bindScalar(op, [](int64_t rank) { return rank; }); })
-        .Case([&](ir::StepOp) { return bindScalar(op, [&](int64_t) { return inputs_.step; }); })
+        .Case([&](ir::StepOp) {
+          return bindScalar(op, [&](int64_t) { return inputs_.firstStep + step_; });
+        })
         .Case([&](ir::UpdateOp update) { return runUpdate(update); })
         .Default([&](Operation *) { return runValue(op); });
   }
@@ -118,8 +121,8 @@ private:
   }
 
   LogicalResult runUpdate(ir::UpdateOp update) {
-    std::vector<Bytes> &target =
-        update.getRole() == ir::Role::Gradient ? outputs_.gradients : outputs_.weights;
+    std::vector<Bytes> &target = update.getRole() == ir::Role::Gradient ? outputs_.gradients.back()
+                                                                        : outputs_.weights.back();
     const Everyone &value = values_.at(update.getValue());
     for (int64_t rank = 0; rank < world_; ++rank)
       target[rank] = value[rank][0].bytes;
@@ -228,7 +231,7 @@ private:
   /// Rank `target` gets a copy of `item` from rank `source`.
   Item transfer(int64_t source, int64_t target, const Item &item) {
     if (source != target)
-      outputs_.wireBytes[source] += static_cast<int64_t>(item.bytes.size());
+      outputs_.wireBytes.back()[source] += static_cast<int64_t>(item.bytes.size());
     return item;
   }
 
@@ -386,7 +389,7 @@ FailureOr<Outputs> interpretBagua(ModuleOp module, const Inputs &inputs,
                                   const InterpreterOptions &options) {
   if (failed(checkInputs(module, inputs)))
     return failure();
-  Outputs outputs = initialOutputs(inputs);
+  Outputs outputs;
   SmallVector<ir::OnOp> handlers;
   for (ir::Event event : {ir::Event::BeforeForward, ir::Event::Gradient, ir::Event::AfterUpdate})
     for (auto algorithm : module.getOps<ir::AlgorithmOp>())
@@ -395,9 +398,12 @@ FailureOr<Outputs> interpretBagua(ModuleOp module, const Inputs &inputs,
           handlers.push_back(on);
   if (handlers.empty())
     return module.emitError("expects an algorithm (bagua.algorithm) to interpret");
-  for (ir::OnOp on : handlers)
-    if (failed(Interpreter(inputs, options, outputs).run(on)))
-      return failure();
+  for (int64_t step = 0; step < inputs.steps; ++step) {
+    beginStep(inputs, outputs);
+    for (ir::OnOp on : handlers)
+      if (failed(Interpreter(inputs, options, outputs).run(on)))
+        return failure();
+  }
   return outputs;
 }
 

@@ -250,7 +250,8 @@ LogicalResult Interpreter::checkUntouched(const Used &used, Operation *op, const
 LogicalResult Interpreter::declare(Operation *op, Rank &rank) {
   if (auto job = dyn_cast<chunk::JobOp>(op)) {
     // Of one role there is one buffer, however often it is named.
-    auto &list = job.getRole() == chunk::Role::Gradient ? outputs_.gradients : outputs_.weights;
+    auto &list = job.getRole() == chunk::Role::Gradient ? outputs_.gradients.back()
+                                                        : outputs_.weights.back();
     Bytes *bytes = &list[static_cast<size_t>(rank.rank)];
     for (auto &[value, buffer] : rank.buffers)
       if (buffer->bytes == bytes) {
@@ -315,7 +316,9 @@ LogicalResult Interpreter::number(Operation *op, Rank &rank) {
           .Case([&](chunk::RankOp) { return rank.rank; })
           .Case([&](chunk::LengthOp) { return inputs_.length; })
           .Case([&](chunk::ElementBytesOp) { return inputs_.elementBytes(); })
-          .Case([&](chunk::StepOp) { return inputs_.step; })
+          .Case([&](chunk::StepOp) {
+            return inputs_.firstStep + static_cast<int64_t>(outputs_.gradients.size()) - 1;
+          })
           .Default([](Operation *) { return std::nullopt; });
   if (!value)
     return op->emitOpError("is unknown to the chunk interpreter");
@@ -353,7 +356,8 @@ LogicalResult Interpreter::move(chunk::MoveOp op, const Ranks &ranks) {
     log(op, *rank,
         std::to_string(source.where.bytes) + " bytes to rank " + std::to_string(peer) + " slot " +
             std::to_string(*slot));
-    outputs_.wireBytes[static_cast<size_t>(rank->rank)] += static_cast<int64_t>(source.where.bytes);
+    outputs_.wireBytes.back()[static_cast<size_t>(rank->rank)] +=
+        static_cast<int64_t>(source.where.bytes);
     deliveries.push_back({ranks_[static_cast<size_t>(peer)].get(), *slot, std::move(message)});
   }
   for (Delivery &delivery : deliveries) {
@@ -530,7 +534,8 @@ LogicalResult Interpreter::execute(Operation *op, const Ranks &ranks) {
     } else if (auto cost = dyn_cast<chunk::CostOp>(op)) {
       FailureOr<size_t> bytes = size(cost.getWireBytes(), op, "bytes", *rank);
       if (succeeded(bytes))
-        outputs_.formulaWireBytes[static_cast<size_t>(rank->rank)] += static_cast<int64_t>(*bytes);
+        outputs_.formulaWireBytes.back()[static_cast<size_t>(rank->rank)] +=
+            static_cast<int64_t>(*bytes);
       done = bytes;
     } else if (isa<chunk::JobOp, chunk::ScratchOp, chunk::SlotsOp>(op)) {
       done = declare(op, *rank);
@@ -571,8 +576,7 @@ FailureOr<Outputs> interpretChunk(ModuleOp module, const Inputs &inputs,
                                   const InterpreterOptions &options) {
   if (failed(checkInputs(module, inputs)))
     return failure();
-  Outputs outputs = initialOutputs(inputs);
-  outputs.formulaWireBytes.assign(static_cast<size_t>(inputs.world), 0);
+  Outputs outputs;
   for (auto schedule : module.getOps<chunk::ScheduleOp>()) {
     unsigned bits = inputs.dtype == kernels::DType::F32 ? 32 : 64;
     if (llvm::none_of(schedule.getDtypes().getAsValueRange<TypeAttr>(),
@@ -582,16 +586,24 @@ FailureOr<Outputs> interpretChunk(ModuleOp module, const Inputs &inputs,
     for (const auto &[name, value] : inputs.parameters)
       if (!schedule.lookupSymbol<chunk::DeclareParameterOp>(name))
         return schedule.emitOpError("has no parameter '") << name << "'";
+  }
+  for (int64_t step = 0; step < inputs.steps; ++step) {
+    beginStep(inputs, outputs);
+    outputs.formulaWireBytes.emplace_back(static_cast<size_t>(inputs.world), 0);
     for (chunk::Event event :
-         {chunk::Event::BeforeForward, chunk::Event::Gradient, chunk::Event::AfterUpdate})
-      for (auto program : schedule.getBody().getOps<chunk::ProgramOp>()) {
-        if (program.getEvent() != event)
-          continue;
-        FailureOr<ChunkMessages> messages = ChunkMessages::analyze(program);
-        if (failed(messages) ||
-            failed(Interpreter(inputs, options, outputs, *messages).run(program)))
-          return failure();
-      }
+         {chunk::Event::BeforeForward, chunk::Event::Gradient, chunk::Event::AfterUpdate}) {
+      if (event == chunk::Event::AfterUpdate && outputs.finite.back())
+        jobStep(inputs, outputs);
+      for (auto schedule : module.getOps<chunk::ScheduleOp>())
+        for (auto program : schedule.getBody().getOps<chunk::ProgramOp>()) {
+          if (program.getEvent() != event)
+            continue;
+          FailureOr<ChunkMessages> messages = ChunkMessages::analyze(program);
+          if (failed(messages) ||
+              failed(Interpreter(inputs, options, outputs, *messages).run(program)))
+            return failure();
+        }
+    }
   }
   return outputs;
 }

@@ -1,6 +1,7 @@
 // Deterministic inputs, hashes and raw files for the interpreters.
 #include "bagua/compiler/Interpreter.h"
 
+#include <cmath>
 #include <cstring>
 #include <fstream>
 
@@ -23,6 +24,40 @@ Bytes fillOne(const Inputs &inputs, uint64_t seed, uint64_t stream, Fill fill) {
   return bytes;
 }
 
+template <typename T> bool isFinite(const Bytes &bytes) {
+  for (size_t at = 0; at < bytes.size(); at += sizeof(T)) {
+    T value;
+    std::memcpy(&value, bytes.data() + at, sizeof(T));
+    if (!std::isfinite(value))
+      return false;
+  }
+  return true;
+}
+
+template <typename T> void descend(const Bytes &gradient, double stepSize, Bytes &weight) {
+  for (size_t at = 0; at < weight.size(); at += sizeof(T)) {
+    T g, w;
+    std::memcpy(&g, gradient.data() + at, sizeof(T));
+    std::memcpy(&w, weight.data() + at, sizeof(T));
+    T change = static_cast<T>(stepSize) * g;
+    w = w - change;
+    std::memcpy(weight.data() + at, &w, sizeof(T));
+  }
+}
+
+LogicalResult checkLists(ModuleOp module, const Inputs &inputs, StringRef what,
+                         const std::vector<Bytes> &lists) {
+  auto bytes = static_cast<size_t>(inputs.length * inputs.elementBytes());
+  if (lists.size() != static_cast<size_t>(inputs.world))
+    return module.emitError("expects ")
+           << what << " of " << inputs.world << " ranks, got " << lists.size();
+  for (auto [rank, list] : llvm::enumerate(lists))
+    if (list.size() != bytes)
+      return module.emitError("expects ")
+             << bytes << " bytes of " << what << " for rank " << rank << ", got " << list.size();
+  return success();
+}
+
 } // namespace
 
 LogicalResult checkInputs(ModuleOp module, const Inputs &inputs) {
@@ -33,36 +68,56 @@ LogicalResult checkInputs(ModuleOp module, const Inputs &inputs) {
            << inputs.world << ", got " << inputs.localSize;
   if (inputs.length < 0 || inputs.length > int64_t{1} << 32)
     return module.emitError("expects a length of 0 to 2^32, got ") << inputs.length;
-  if (inputs.step < 0)
-    return module.emitError("expects a step of at least 0, got ") << inputs.step;
-  auto bytes = static_cast<size_t>(inputs.length * inputs.elementBytes());
-  for (auto [what, lists] :
-       {std::pair{"gradients", &inputs.gradients}, {"weights", &inputs.weights}}) {
-    if (lists->size() != static_cast<size_t>(inputs.world))
-      return module.emitError("expects ")
-             << what << " of " << inputs.world << " ranks, got " << lists->size();
-    for (auto [rank, list] : llvm::enumerate(*lists))
-      if (list.size() != bytes)
-        return module.emitError("expects ")
-               << bytes << " bytes of " << what << " for rank " << rank << ", got " << list.size();
-  }
-  return success();
+  if (inputs.firstStep < 0)
+    return module.emitError("expects a step of at least 0, got ") << inputs.firstStep;
+  if (inputs.bucket < 0)
+    return module.emitError("expects a bucket number of at least 0, got ") << inputs.bucket;
+  if (inputs.steps < 1 || inputs.gradients.size() != static_cast<size_t>(inputs.steps))
+    return module.emitError("expects gradients of at least one step and of every step, got ")
+           << inputs.steps << " steps and gradients of " << inputs.gradients.size();
+  for (const std::vector<Bytes> &gradients : inputs.gradients)
+    if (failed(checkLists(module, inputs, "gradients", gradients)))
+      return failure();
+  return checkLists(module, inputs, "weights", inputs.weights);
 }
 
-Outputs initialOutputs(const Inputs &inputs) {
-  Outputs outputs;
-  outputs.gradients = inputs.gradients;
-  outputs.weights = inputs.weights;
-  outputs.wireBytes.assign(static_cast<size_t>(inputs.world), 0);
-  return outputs;
+void beginStep(const Inputs &inputs, Outputs &outputs) {
+  const std::vector<Bytes> &gradients = inputs.gradients[outputs.gradients.size()];
+  outputs.gradients.push_back(gradients);
+  auto weights = outputs.weights.empty() ? inputs.weights : outputs.weights.back();
+  outputs.weights.push_back(std::move(weights));
+  outputs.wireBytes.emplace_back(static_cast<size_t>(inputs.world), 0);
+  bool f32 = inputs.dtype == kernels::DType::F32;
+  outputs.finite.push_back(llvm::all_of(gradients, f32 ? isFinite<float> : isFinite<double>));
+}
+
+void jobStep(const Inputs &inputs, Outputs &outputs) {
+  if (inputs.stepSize == 0)
+    return;
+  for (auto [gradient, weight] : llvm::zip(outputs.gradients.back(), outputs.weights.back()))
+    if (inputs.dtype == kernels::DType::F32)
+      descend<float>(gradient, inputs.stepSize, weight);
+    else
+      descend<double>(gradient, inputs.stepSize, weight);
+}
+
+double parameterValue(const Inputs &inputs, int64_t step, const std::string &name, double initial) {
+  if (static_cast<size_t>(step) < inputs.stepParameters.size()) {
+    const auto &here = inputs.stepParameters[static_cast<size_t>(step)];
+    if (auto found = here.find(name); found != here.end())
+      return found->second;
+  }
+  auto found = inputs.parameters.find(name);
+  return found == inputs.parameters.end() ? initial : found->second;
 }
 
 void fillInputs(Inputs &inputs, uint64_t seed, Fill fill) {
-  inputs.gradients.clear();
+  inputs.gradients.assign(static_cast<size_t>(inputs.steps), {});
   inputs.weights.clear();
   for (int64_t rank = 0; rank < inputs.world; ++rank) {
     auto stream = static_cast<uint64_t>(rank) * 2;
-    inputs.gradients.push_back(fillOne(inputs, seed, stream, fill));
+    for (auto [step, gradients] : llvm::enumerate(inputs.gradients))
+      gradients.push_back(fillOne(inputs, seed, step * kStepStreams + stream, fill));
     inputs.weights.push_back(fillOne(inputs, seed, stream + 1, fill));
   }
 }
@@ -83,8 +138,14 @@ LogicalResult readInputs(const std::string &path, Inputs &inputs, std::string &e
     return failure();
   }
   auto bytes = static_cast<size_t>(inputs.length * inputs.elementBytes());
-  size_t expected = bytes * static_cast<size_t>(inputs.world) * 2, got = 0;
-  for (auto *lists : {&inputs.gradients, &inputs.weights}) {
+  auto steps = static_cast<size_t>(inputs.steps);
+  size_t expected = bytes * static_cast<size_t>(inputs.world) * (steps + 1), got = 0;
+  inputs.gradients.assign(steps, {});
+  std::vector<std::vector<Bytes> *> all;
+  for (std::vector<Bytes> &gradients : inputs.gradients)
+    all.push_back(&gradients);
+  all.push_back(&inputs.weights);
+  for (std::vector<Bytes> *lists : all) {
     lists->assign(static_cast<size_t>(inputs.world), Bytes(bytes));
     for (Bytes &list : *lists) {
       file.read(reinterpret_cast<char *>(list.data()), static_cast<std::streamsize>(list.size()));
@@ -92,17 +153,19 @@ LogicalResult readInputs(const std::string &path, Inputs &inputs, std::string &e
     }
   }
   if (got != expected || file.peek() != std::ifstream::traits_type::eof()) {
-    error = path + ": expects " + std::to_string(expected) +
-            " bytes (gradients, then weights, of " + std::to_string(inputs.world) +
-            " ranks), got " + (got == expected ? "more" : std::to_string(got));
+    error = path + ": expects " + std::to_string(expected) + " bytes (gradients" +
+            (steps == 1 ? "" : " of " + std::to_string(steps) + " steps") + ", then weights, of " +
+            std::to_string(inputs.world) + " ranks), got " +
+            (got == expected ? "more" : std::to_string(got));
     return failure();
   }
   return success();
 }
 
-LogicalResult writeOutputs(const std::string &path, const Outputs &outputs, std::string &error) {
+static LogicalResult write(const std::string &path,
+                           const std::vector<const std::vector<Bytes> *> &all, std::string &error) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  for (const auto *lists : {&outputs.gradients, &outputs.weights})
+  for (const std::vector<Bytes> *lists : all)
     for (const Bytes &list : *lists)
       file.write(reinterpret_cast<const char *>(list.data()),
                  static_cast<std::streamsize>(list.size()));
@@ -112,6 +175,22 @@ LogicalResult writeOutputs(const std::string &path, const Outputs &outputs, std:
     return failure();
   }
   return success();
+}
+
+LogicalResult writeOutputs(const std::string &path, const Outputs &outputs, std::string &error) {
+  std::vector<const std::vector<Bytes> *> all;
+  for (size_t step = 0; step < outputs.gradients.size(); ++step) {
+    all.push_back(&outputs.gradients[step]);
+    all.push_back(&outputs.weights[step]);
+  }
+  return write(path, all, error);
+}
+
+LogicalResult writeStates(const std::string &path, const Outputs &outputs, std::string &error) {
+  std::vector<const std::vector<Bytes> *> all;
+  for (const auto &[name, lists] : outputs.states)
+    all.push_back(&lists);
+  return write(path, all, error);
 }
 
 } // namespace bagua::compiler

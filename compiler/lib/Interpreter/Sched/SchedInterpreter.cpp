@@ -240,7 +240,8 @@ LogicalResult Interpreter::unroll(Operation *op, Rank &rank) {
 
 LogicalResult Interpreter::declare(Operation *op, Rank &rank) {
   if (auto job = dyn_cast<sched::JobOp>(op)) {
-    auto &list = job.getRole() == sched::Role::Gradient ? outputs_.gradients : outputs_.weights;
+    auto &list = job.getRole() == sched::Role::Gradient ? outputs_.gradients.back()
+                                                        : outputs_.weights.back();
     Buffer &buffer = rank.buffers.emplace_back();
     buffer.name = job.getName();
     buffer.bytes = &list[static_cast<size_t>(rank.rank)];
@@ -316,7 +317,9 @@ LogicalResult Interpreter::leaf(Operation *op, Rank &rank) {
           .Case([&](sched::NodesOp) { return inputs_.world / perNode; })
           .Case([&](sched::LengthOp) { return inputs_.length; })
           .Case([&](sched::ElementBytesOp) { return inputs_.elementBytes(); })
-          .Case([&](sched::StepOp) { return inputs_.step; })
+          .Case([&](sched::StepOp) {
+            return inputs_.firstStep + static_cast<int64_t>(outputs_.gradients.size()) - 1;
+          })
           .Default([](Operation *) { return std::nullopt; });
   if (!value)
     return op->emitOpError("is unknown to the sched interpreter");
@@ -677,7 +680,8 @@ Interpreter::Progress Interpreter::issue(Step &step, Rank &rank) {
                 nullptr,
                 step.signal,
                 false};
-        outputs_.wireBytes[static_cast<size_t>(rank.rank)] += static_cast<int64_t>(send.bytes);
+        outputs_.wireBytes.back()[static_cast<size_t>(rank.rank)] +=
+            static_cast<int64_t>(send.bytes);
         channels_[{rank.rank, send.peer, send.channel}].sends.push_back(&send);
         log(rank, op,
             "sends " + std::to_string(send.bytes) + " bytes to rank " + std::to_string(send.peer));
@@ -840,7 +844,7 @@ LogicalResult Interpreter::run(sched::ProgramOp program) {
     rank.rank = r;
     if (failed(unroll(program.getBody().front(), rank)))
       return failure();
-    outputs_.formulaWireBytes[static_cast<size_t>(r)] += rank.formulaWireBytes;
+    outputs_.formulaWireBytes.back()[static_cast<size_t>(r)] += rank.formulaWireBytes;
   }
   return failure(failed(runQueues()) || failed(checkEnd(program)));
 }
@@ -851,8 +855,7 @@ FailureOr<Outputs> interpretSched(ModuleOp module, const Inputs &inputs,
                                   const InterpreterOptions &options) {
   if (failed(checkInputs(module, inputs)))
     return failure();
-  Outputs outputs = initialOutputs(inputs);
-  outputs.formulaWireBytes.assign(static_cast<size_t>(inputs.world), 0);
+  Outputs outputs;
   for (auto schedule : module.getOps<sched::ScheduleOp>()) {
     auto bits = inputs.dtype == kernels::DType::F32 ? 32u : 64u;
     bool accepts = llvm::any_of(schedule.getDtypes(), [&](Attribute dtype) {
@@ -864,12 +867,20 @@ FailureOr<Outputs> interpretSched(ModuleOp module, const Inputs &inputs,
     for (const auto &[name, value] : inputs.parameters)
       if (!schedule.lookupSymbol<sched::DeclareParameterOp>(name))
         return schedule.emitOpError("has no parameter '") << name << "'";
+  }
+  for (int64_t step = 0; step < inputs.steps; ++step) {
+    beginStep(inputs, outputs);
+    outputs.formulaWireBytes.emplace_back(static_cast<size_t>(inputs.world), 0);
     for (sched::Trigger trigger :
-         {sched::Trigger::BeforeForward, sched::Trigger::Gradient, sched::Trigger::AfterUpdate})
-      for (auto program : schedule.getBody().getOps<sched::ProgramOp>())
-        if (program.getTrigger() == trigger)
-          if (failed(Interpreter(inputs, options, outputs).run(program)))
-            return failure();
+         {sched::Trigger::BeforeForward, sched::Trigger::Gradient, sched::Trigger::AfterUpdate}) {
+      if (trigger == sched::Trigger::AfterUpdate && outputs.finite.back())
+        jobStep(inputs, outputs);
+      for (auto schedule : module.getOps<sched::ScheduleOp>())
+        for (auto program : schedule.getBody().getOps<sched::ProgramOp>())
+          if (program.getTrigger() == trigger)
+            if (failed(Interpreter(inputs, options, outputs).run(program)))
+              return failure();
+    }
   }
   return outputs;
 }

@@ -88,7 +88,7 @@ TEST_P(BaguaToChunkTest, MeansTheSameAtEveryLevel) {
         inputs.world = world;
         inputs.length = length;
         inputs.dtype = dtype;
-        inputs.step = (world + length) % 3;
+        inputs.firstStep = (world + length) % 3;
         fillInputs(inputs, /*seed=*/length + 1, length % 2 ? Fill::Edge : Fill::Normal);
         std::string where = "world " + std::to_string(world) + ", length " +
                             std::to_string(length) +
@@ -96,9 +96,10 @@ TEST_P(BaguaToChunkTest, MeansTheSameAtEveryLevel) {
         mlir::FailureOr<Outputs> expected = interpretBagua(*module, inputs);
         ASSERT_TRUE(mlir::succeeded(expected)) << where << "\n" << ir_.diagnostics();
         if (world == 1) { // Plain training, bit for bit.
-          EXPECT_EQ(difference(dtype, expected->gradients, inputs.gradients), "") << where;
-          EXPECT_EQ(difference(dtype, expected->weights, inputs.weights), "") << where;
-          EXPECT_EQ(expected->wireBytes, std::vector<int64_t>{0}) << where;
+          EXPECT_EQ(difference(dtype, expected->gradients.front(), inputs.gradients.front()), "")
+              << where;
+          EXPECT_EQ(difference(dtype, expected->weights.front(), inputs.weights), "") << where;
+          EXPECT_EQ(expected->wireBytes.front(), std::vector<int64_t>{0}) << where;
         }
         for (bool isSched : {false, true}) {
           if (isSched && usesStep)
@@ -107,8 +108,10 @@ TEST_P(BaguaToChunkTest, MeansTheSameAtEveryLevel) {
               isSched ? interpretSched(*sched, inputs) : interpretChunk(*chunk, inputs);
           std::string level = (isSched ? "sched, " : "chunk, ") + where;
           ASSERT_TRUE(mlir::succeeded(got)) << level << "\n" << ir_.diagnostics();
-          EXPECT_EQ(difference(dtype, got->gradients, expected->gradients), "") << level;
-          EXPECT_EQ(difference(dtype, got->weights, expected->weights), "") << level;
+          EXPECT_EQ(difference(dtype, got->gradients.front(), expected->gradients.front()), "")
+              << level;
+          EXPECT_EQ(difference(dtype, got->weights.front(), expected->weights.front()), "")
+              << level;
           EXPECT_EQ(got->wireBytes, expected->wireBytes) << level;
           EXPECT_EQ(got->formulaWireBytes, expected->wireBytes) << level;
           if (HasFailure())

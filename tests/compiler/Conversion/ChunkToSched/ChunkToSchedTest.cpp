@@ -20,17 +20,18 @@ void checkAgainstOracle(const std::string &name, bool weights, F &&oracle) {
     for (int64_t length : {0, 1, 31, 2047, 2048, 2049, 20011}) {
       SCOPED_TRACE(testing::Message() << name << ", world " << world << ", length " << length);
       Inputs inputs = inputsOf<T>(world, length);
-      OracleResult<T> expected = oracle(elementsOf<T>(weights ? inputs.weights : inputs.gradients));
+      OracleResult<T> expected =
+          oracle(elementsOf<T>(weights ? inputs.weights : inputs.gradients.front()));
       auto outputs = interpretChunk(*module, inputs);
       ASSERT_TRUE(succeeded(outputs)) << ir.diagnostics();
-      EXPECT_EQ(firstDifference<T>(weights ? outputs->weights : outputs->gradients,
+      EXPECT_EQ(firstDifference<T>(weights ? outputs->weights.front() : outputs->gradients.front(),
                                    bytesOf(expected.values)),
                 "");
-      EXPECT_EQ(firstDifference<T>(weights ? outputs->gradients : outputs->weights,
-                                   weights ? inputs.gradients : inputs.weights),
+      EXPECT_EQ(firstDifference<T>(weights ? outputs->gradients.front() : outputs->weights.front(),
+                                   weights ? inputs.gradients.front() : inputs.weights),
                 "");
-      EXPECT_EQ(outputs->wireBytes, expected.wireBytes);
-      EXPECT_EQ(outputs->formulaWireBytes, expected.wireBytes);
+      EXPECT_EQ(outputs->wireBytes.front(), expected.wireBytes);
+      EXPECT_EQ(outputs->formulaWireBytes.front(), expected.wireBytes);
       checkLowered<T>(ir, *lowered, inputs, *outputs);
     }
 }
@@ -69,7 +70,7 @@ template <typename T> void checkSums(const std::string &name) {
       SCOPED_TRACE(testing::Message() << name << ", world " << world << ", length " << length);
       Inputs inputs = inputsOf<T>(world, length);
       fillInputs(inputs, 11, compiler::Fill::Exact);
-      auto gradients = elementsOf<T>(inputs.gradients);
+      auto gradients = elementsOf<T>(inputs.gradients.front());
       std::vector<T> sum(static_cast<size_t>(length), T(0));
       for (const std::vector<T> &gradient : gradients)
         for (size_t i = 0; i < sum.size(); ++i)
@@ -77,7 +78,7 @@ template <typename T> void checkSums(const std::string &name) {
       auto outputs = interpretChunk(*module, inputs);
       ASSERT_TRUE(succeeded(outputs)) << ir.diagnostics();
       std::vector<std::vector<T>> expected(static_cast<size_t>(world), sum);
-      EXPECT_EQ(firstDifference<T>(outputs->gradients, bytesOf(expected)), "");
+      EXPECT_EQ(firstDifference<T>(outputs->gradients.front(), bytesOf(expected)), "");
       checkLowered<T>(ir, *lowered, inputs, *outputs);
     }
 }

