@@ -142,6 +142,18 @@ size_t Kernel::outputBytes(size_t count) const {
   return packedOutput ? minmaxPackedBytes(count, bits, block) : count * elementBytes(dtype);
 }
 
+FindError chooseTarget(int64_t &target, std::string &error) {
+  const size_t index = selected().load(std::memory_order_acquire);
+  if (index >= targets().count) {
+    const char *wanted = std::getenv("BAGUA_KERNELS_TARGET");
+    return fail(error, FindError::UnknownTarget,
+                "BAGUA_KERNELS_TARGET expects one of " + targetList() + ", got '" +
+                    (wanted == nullptr ? "" : wanted) + "'");
+  }
+  target = targets().bits[index];
+  return FindError::None;
+}
+
 FindError find(std::string_view name, DType dtype, std::span<const Attribute> attributes,
                Kernel &kernel, std::string &error, bool reference) {
   const Entry *entry = nullptr;
@@ -164,25 +176,21 @@ FindError find(std::string_view name, DType dtype, std::span<const Attribute> at
                                                      : " expects dtype f32 or f64, got ") +
                     (dtype == DType::F64 ? "f64" : "an unknown one"));
 
-  const size_t index = selected().load(std::memory_order_acquire);
-  if (!reference && index >= targets().count) {
-    const char *wanted = std::getenv("BAGUA_KERNELS_TARGET");
-    return fail(error, FindError::UnknownTarget,
-                "BAGUA_KERNELS_TARGET expects one of " + targetList() + ", got '" +
-                    (wanted == nullptr ? "" : wanted) + "'");
-  }
+  int64_t target = 0;
+  if (!reference)
+    if (FindError code = chooseTarget(target, error); code != FindError::None)
+      return code;
   if (entry->family == Family::MinMax) {
     if (FindError code = readMinMaxAttributes(*entry, attributes, result, error);
         code != FindError::None)
       return code;
-    const MinMaxRuns &runs = reference ? minMaxReference() : minMaxRuns(targets().bits[index]);
+    const MinMaxRuns &runs = reference ? minMaxReference() : minMaxRuns(target);
     result.run = runs.*(entry->minMax);
   } else {
     if (!attributes.empty())
       return fail(error, FindError::BadAttribute,
                   who + " has no attribute '" + std::string(attributes[0].name) + "'");
-    const ElementwiseRuns &runs =
-        reference ? elementwiseReference() : elementwiseRuns(targets().bits[index]);
+    const ElementwiseRuns &runs = reference ? elementwiseReference() : elementwiseRuns(target);
     result.run = runs.*(dtype == DType::F32 ? entry->f32 : entry->f64);
   }
   kernel = result;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "bagua/kernels/Map.h"
+#include "common/MapPlan.h"
 
 #include <memory>
 
@@ -9,6 +10,7 @@ namespace bagua::kernels {
 
 struct PreparedProgram {
   std::shared_ptr<const MapProgram> map; ///< Null for codecs.
+  MapPlan plan;                          ///< Of `map`; the reference needs none.
 };
 
 } // namespace bagua::kernels

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "bagua/kernels/Kernels.h"
+#include "common/MapPlan.h"
 
 #include <cstdint>
 
@@ -22,11 +23,16 @@ struct MinMaxRuns {
 /// Bits of the Highway targets that the sources below were compiled for.
 int64_t compiledTargets();
 
+/// The target that find() would take now; `error` as there.
+FindError chooseTarget(int64_t &target, std::string &error);
+
 /// `target` is one bit of compiledTargets() that this CPU supports.
 const ElementwiseRuns &elementwiseRuns(int64_t target);
 const MinMaxRuns &minMaxRuns(int64_t target);
+const MapTileRuns &mapTileRuns(int64_t target, DType dtype);
 
 const ElementwiseRuns &elementwiseReference();
 const MinMaxRuns &minMaxReference();
+Kernel::Run mapReference(DType dtype);
 
 } // namespace bagua::kernels
