@@ -16,8 +16,13 @@ struct ElementwiseRuns {
   Kernel::Run mixF32, mixF64;
 };
 
-struct MinMaxRuns {
+struct CodecRuns {
   Kernel::Run encode, decode, decodeReduceSum, decodeReduceMean;
+};
+
+/// Of one dtype.
+struct ReductionRuns {
+  Kernel::Run dot, norm, allFinite, randomUniform;
 };
 
 /// Bits of the Highway targets that the sources below were compiled for.
@@ -28,11 +33,27 @@ FindError chooseTarget(int64_t &target, std::string &error);
 
 /// `target` is one bit of compiledTargets() that this CPU supports.
 const ElementwiseRuns &elementwiseRuns(int64_t target);
-const MinMaxRuns &minMaxRuns(int64_t target);
+const ReductionRuns &reductionRuns(int64_t target, DType dtype);
+const CodecRuns &f16Runs(int64_t target);
+const CodecRuns &bf16Runs(int64_t target);
+const CodecRuns &minMaxRuns(int64_t target);
+const CodecRuns &minMaxReferenceRuns(int64_t target);
+const CodecRuns &qsgdRuns(int64_t target);
+const CodecRuns &signRuns(int64_t target);
+const CodecRuns &topKRuns(int64_t target);
+const CodecRuns &randKRuns(int64_t target);
 const MapTileRuns &mapTileRuns(int64_t target, DType dtype);
 
 const ElementwiseRuns &elementwiseReference();
-const MinMaxRuns &minMaxReference();
+const ReductionRuns &reductionReference(DType dtype);
+const CodecRuns &f16Reference();
+const CodecRuns &bf16Reference();
+const CodecRuns &minMaxReference();
+const CodecRuns &minMaxReferenceReference(); ///< Of the codec minmax_reference.
+const CodecRuns &qsgdReference();
+const CodecRuns &signReference();
+const CodecRuns &topKReference();
+const CodecRuns &randKReference();
 Kernel::Run mapReference(DType dtype);
 
 } // namespace bagua::kernels

@@ -2,6 +2,7 @@
 // reference, the vector code and its tails. See Elementwise.h for why these may be plain inlines.
 #pragma once
 
+#include "common/Codes.h"
 #include "common/Elementwise.h"
 
 #include <algorithm>
@@ -26,11 +27,8 @@ constexpr float kMinMaxStepWide = 0x1p110f;
 /// Below this step 1 / step could overflow: encode at 2^64 times the scale.
 constexpr float kMinMaxStepTiny = 0x1p-100f;
 
-constexpr size_t minMaxCodeBytes(size_t count, int64_t bits) {
-  return (count * static_cast<size_t>(bits) + 7) / 8;
-}
 constexpr size_t minMaxBlockBytes(size_t count, int64_t bits) {
-  return sizeof(MinMaxHeader) + minMaxCodeBytes(count, bits);
+  return sizeof(MinMaxHeader) + codeBytes(count, bits);
 }
 constexpr int minMaxLevels(int64_t bits) { return (1 << bits) - 1; }
 
@@ -114,20 +112,5 @@ struct MinMaxDecoder {
     return y * 4.0f;
   }
 };
-
-/// Eight codes, one per byte, to 8 * bits bits with the first code lowest; and back.
-inline uint64_t packGroup(uint64_t x, int bits) {
-  x = (x & 0x00ff00ff00ff00ff) | ((x & 0xff00ff00ff00ff00) >> (8 - bits));
-  x = (x & 0x0000ffff0000ffff) | ((x & 0xffff0000ffff0000) >> (16 - 2 * bits));
-  return (x & 0x00000000ffffffff) | ((x & 0xffffffff00000000) >> (32 - 4 * bits));
-}
-inline uint64_t unpackGroup(uint64_t x, int bits) {
-  const uint64_t mask4 = (uint64_t{1} << (4 * bits)) - 1;
-  const uint64_t mask2 = ((uint64_t{1} << (2 * bits)) - 1) * 0x0000000100000001;
-  const uint64_t mask1 = ((uint64_t{1} << bits) - 1) * 0x0001000100010001;
-  x = (x & mask4) | ((x << (32 - 4 * bits)) & (mask4 << 32));
-  x = (x & mask2) | ((x << (16 - 2 * bits)) & (mask2 << 16));
-  return (x & mask1) | ((x << (8 - bits)) & (mask1 << 8));
-}
 
 } // namespace bagua::kernels

@@ -1,53 +1,17 @@
 // The min-max codec for every instruction-set target.
 #include "common/MinMax.h"
 #include "Runs.h"
-#include "common/Sweep.h"
-
-#include <algorithm>
-#include <bit>
-#include <cstring>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/MinMax.cpp"
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
-#include "hwy/cache_control.h"
-#include "hwy/highway.h"
+#include "cpu/Codec-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace bagua::kernels {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
-
-using F32 = hn::ScalableTag<float>;
-using U32 = hn::RebindToUnsigned<F32>;
-using I32 = hn::RebindToSigned<F32>;
-using U8 = hn::Rebind<uint8_t, F32>; // As many bytes as F32 has lanes.
-using U64 = hn::ScalableTag<uint64_t>;
-
-/// Elements worked on at a time: their bytes stay in the first-level cache.
-constexpr size_t kTile = 512;
-
-HWY_INLINE const float *floats(const std::byte *bytes) {
-  return reinterpret_cast<const float *>(bytes); // Only for LoadU: may be unaligned.
-}
-HWY_INLINE float *floats(std::byte *bytes) { return reinterpret_cast<float *>(bytes); }
-HWY_INLINE const uint8_t *octets(const std::byte *bytes) {
-  return reinterpret_cast<const uint8_t *>(bytes);
-}
-HWY_INLINE uint8_t *octets(std::byte *bytes) { return reinterpret_cast<uint8_t *>(bytes); }
-
-/// Elements per step of the loops below. Each step prefetches two of the four lines that its
-/// elements fill: both passes of an encoding do it.
-constexpr size_t kStep = 64;
-static_assert(HWY_MAX_BYTES <= kStep / 2 * sizeof(float),
-              "blockHeader takes two vectors at a time");
-
-HWY_INLINE void prefetch(PrefetchCursor *cursor) {
-  const uintptr_t address = cursor->nextPair();
-  hwy::Prefetch(reinterpret_cast<const std::byte *>(address));
-  hwy::Prefetch(reinterpret_cast<const std::byte *>(address + PrefetchCursor::kPageBytes));
-}
+namespace {
 
 /// Header of the block of `count` >= 1 elements at `x`.
 template <bool kPrefetch>
@@ -138,108 +102,6 @@ HWY_INLINE void quantize(const MinMaxEncoder &encoder, const std::byte *x, size_
     quantizeAs<true, kPrefetch>(encoder, x, count, codes, cursor);
 }
 
-/// Packs `count` codes into `target`, which has room for exactly their bytes. Destroys `codes`,
-/// whose array must have room for full groups of eight vectors.
-HWY_INLINE void pack(uint8_t *codes, size_t count, int bits, std::byte *target) {
-  const U64 d;
-  const hn::Repartition<uint8_t, U64> d8;
-  const size_t groups = (count + 7) / 8;
-  std::fill(codes + count, codes + groups * 8, uint8_t{0});
-  const auto even8 = hn::Set(d, 0x00ff00ff00ff00ff), odd8 = hn::Set(d, 0xff00ff00ff00ff00);
-  const auto even16 = hn::Set(d, 0x0000ffff0000ffff), odd16 = hn::Set(d, 0xffff0000ffff0000);
-  const auto even32 = hn::Set(d, 0x00000000ffffffff), odd32 = hn::Set(d, 0xffffffff00000000);
-  const size_t lanes = hn::Lanes(d);
-  for (size_t g = 0; g < groups; g += lanes) { // packGroup, in vectors.
-    auto v = hn::BitCast(d, hn::Load(d8, codes + g * 8));
-    v = hn::Or(hn::And(v, even8), hn::ShiftRightSame(hn::And(v, odd8), 8 - bits));
-    v = hn::Or(hn::And(v, even16), hn::ShiftRightSame(hn::And(v, odd16), 16 - 2 * bits));
-    v = hn::Or(hn::And(v, even32), hn::ShiftRightSame(hn::And(v, odd32), 32 - 4 * bits));
-    hn::Store(hn::BitCast(d8, v), d8, codes + g * 8);
-  }
-  const size_t bytes = minMaxCodeBytes(count, bits), step = static_cast<size_t>(bits);
-  size_t g = 0;
-  for (; g * step + 8 <= bytes; ++g) // The surplus bytes are overwritten by the next group.
-    std::memcpy(target + g * step, codes + g * 8, 8);
-  for (; g < groups; ++g)
-    std::memcpy(target + g * step, codes + g * 8, std::min(step, bytes - g * step));
-}
-
-/// The inverse; reads exactly the bytes of `count` codes.
-HWY_INLINE void unpack(const std::byte *source, size_t count, int bits, uint8_t *codes) {
-  const U64 d;
-  const hn::Repartition<uint8_t, U64> d8;
-  const size_t groups = (count + 7) / 8;
-  const size_t bytes = minMaxCodeBytes(count, bits), step = static_cast<size_t>(bits);
-  size_t g = 0;
-  for (; g * step + 8 <= bytes; ++g)
-    std::memcpy(codes + g * 8, source + g * step, 8);
-  for (; g < groups; ++g)
-    std::memcpy(codes + g * 8, source + g * step, std::min(step, bytes - g * step));
-  const uint64_t low4 = (uint64_t{1} << (4 * bits)) - 1;
-  const uint64_t low2 = ((uint64_t{1} << (2 * bits)) - 1) * 0x0000000100000001;
-  const uint64_t low1 = ((uint64_t{1} << bits) - 1) * 0x0001000100010001;
-  const auto even32 = hn::Set(d, low4), odd32 = hn::Set(d, low4 << 32);
-  const auto even16 = hn::Set(d, low2), odd16 = hn::Set(d, low2 << 16);
-  const auto even8 = hn::Set(d, low1), odd8 = hn::Set(d, low1 << 8);
-  const size_t lanes = hn::Lanes(d);
-  for (g = 0; g < groups; g += lanes) { // unpackGroup, in vectors.
-    auto v = hn::BitCast(d, hn::Load(d8, codes + g * 8));
-    v = hn::Or(hn::And(v, even32), hn::And(hn::ShiftLeftSame(v, 32 - 4 * bits), odd32));
-    v = hn::Or(hn::And(v, even16), hn::And(hn::ShiftLeftSame(v, 16 - 2 * bits), odd16));
-    v = hn::Or(hn::And(v, even8), hn::And(hn::ShiftLeftSame(v, 8 - bits), odd8));
-    hn::Store(hn::BitCast(d8, v), d8, codes + g * 8);
-  }
-}
-
-/// Where packed bytes go: straight to the output, or, for streaming stores, through whole cache
-/// lines.
-template <bool kStream> class PackedWriter {
-public:
-  explicit HWY_INLINE PackedWriter(std::byte *target) : target_(target) {
-    if (kStream) { // The first line begins before the output: its first bytes belong to others.
-      fill_ = skip_ = reinterpret_cast<uintptr_t>(target) % kLineBytes;
-      target_ -= skip_;
-    }
-  }
-
-  /// Room for the next kTile bytes, or a header.
-  HWY_INLINE std::byte *next() { return kStream ? lines_ + fill_ : target_; }
-
-  HWY_INLINE void advance(size_t bytes) {
-    if (!kStream) {
-      target_ += bytes;
-      return;
-    }
-    fill_ += bytes;
-    size_t done = 0;
-    if (skip_ != 0 && fill_ >= kLineBytes) {
-      std::memcpy(target_ + skip_, lines_ + skip_, kLineBytes - skip_);
-      skip_ = 0;
-      done = kLineBytes;
-    }
-    const hn::ScalableTag<uint8_t> d;
-    for (; done + kLineBytes <= fill_; done += kLineBytes)
-      for (size_t i = 0; i < kLineBytes; i += hn::Lanes(d))
-        hn::Stream(hn::Load(d, octets(lines_ + done + i)), d, octets(target_ + done + i));
-    if (done != 0) // Less than a line is left.
-      std::memcpy(lines_, lines_ + done, kLineBytes);
-    target_ += done;
-    fill_ -= done;
-  }
-
-  HWY_INLINE void finish() {
-    if (!kStream)
-      return;
-    std::memcpy(target_ + skip_, lines_ + skip_, fill_ - skip_);
-    hwy::FlushStream();
-  }
-
-private:
-  std::byte *target_;
-  size_t fill_ = 0, skip_ = 0;
-  alignas(kLineBytes) std::byte lines_[kStream ? kTile + 3 * kLineBytes : 1];
-};
-
 template <bool kLarge>
 HWY_INLINE void encodeAs(const Kernel &kernel, const Args &args, size_t begin, size_t end) {
   HWY_ALIGN uint8_t tile[kTile];
@@ -247,8 +109,7 @@ HWY_INLINE void encodeAs(const Kernel &kernel, const Args &args, size_t begin, s
   const int bits = static_cast<int>(kernel.bits);
   const std::byte *x = args.inputs[0].data();
   PrefetchCursor cursor(x + begin * sizeof(float));
-  PackedWriter<kLarge> writer(args.outputs[0].data() +
-                              minmaxPackedBytes(begin, kernel.bits, kernel.block));
+  PackedWriter<kLarge> writer(args.outputs[0].data() + kernel.packing.bytes(begin));
   for (size_t first = begin; first < end; first += block) {
     const size_t count = std::min(block, end - first);
     const std::byte *source = x + first * sizeof(float);
@@ -259,7 +120,7 @@ HWY_INLINE void encodeAs(const Kernel &kernel, const Args &args, size_t begin, s
     writer.advance(sizeof(header));
     const MinMaxEncoder encoder(header, bits);
     for (size_t done = 0; done < count; done += kTile) {
-      const size_t part = std::min(kTile, count - done), bytes = minMaxCodeBytes(part, bits);
+      const size_t part = std::min(kTile, count - done), bytes = codeBytes(part, bits);
       if (!(header.step > 0.0f)) { // Constant, or not finite.
         std::memset(writer.next(), 0, bytes);
       } else if (bits == 8) {
@@ -281,9 +142,6 @@ HWY_ATTR void encode(const Kernel &kernel, const Args &args, size_t begin, size_
   else
     encodeAs<false>(kernel, args, begin, end);
 }
-
-/// What a decode-reduce does to the sum in the end.
-enum class Finish : uint8_t { Nothing, Multiply, Divide };
 
 /// Inputs that are decoded side by side; more are summed group by group.
 constexpr size_t kGroup = 16;
@@ -382,16 +240,9 @@ template <bool kAdd, Finish kFinish> struct GroupFold {
   }
 };
 
-/// Prefetches `bytes` that lie some tiles after `source`.
-HWY_INLINE void prefetchAhead(const std::byte *source, size_t bytes) {
-  const uintptr_t first = reinterpret_cast<uintptr_t>(source) + 4 * kTile;
-  for (size_t i = 0; i < bytes; i += kLineBytes)
-    hwy::Prefetch(reinterpret_cast<const std::byte *>(first + i));
-}
-
 template <Finish kFinish>
-HWY_INLINE void decodeReduceAs(const Kernel &kernel, const Args &args, size_t begin, size_t end,
-                               float operand) {
+HWY_INLINE void decodeBlocks(const Kernel &kernel, const Args &args, size_t begin, size_t end,
+                             float operand) {
   HWY_ALIGN uint8_t unpacked[kGroup][kTile];
   HWY_ALIGN float sums[kTile];
   std::byte *sum = reinterpret_cast<std::byte *>(sums);
@@ -399,7 +250,7 @@ HWY_INLINE void decodeReduceAs(const Kernel &kernel, const Args &args, size_t be
   const int bits = static_cast<int>(kernel.bits);
   const bool stream = args.count * sizeof(float) >= kStreamBytesMin &&
                       reinterpret_cast<uintptr_t>(args.outputs[0].data()) % sizeof(float) == 0;
-  size_t offset = minmaxPackedBytes(begin, kernel.bits, kernel.block);
+  size_t offset = kernel.packing.bytes(begin);
   for (size_t first = begin; first < end; first += block) {
     const size_t count = std::min(block, end - first);
     for (size_t done = 0; done < count; done += kTile) {
@@ -415,9 +266,9 @@ HWY_INLINE void decodeReduceAs(const Kernel &kernel, const Args &args, size_t be
           group.lo[k] = decoder.lo;
           group.step[k] = decoder.step;
           group.plain = group.plain && decoder.finite && !decoder.wide;
-          const std::byte *source = packed + sizeof(MinMaxHeader) + minMaxCodeBytes(done, bits);
+          const std::byte *source = packed + sizeof(MinMaxHeader) + codeBytes(done, bits);
           if (stream)
-            prefetchAhead(source, minMaxCodeBytes(part, bits));
+            prefetchAhead(source, codeBytes(part, bits));
           group.codes[k] = bits == 8 ? octets(source) : unpacked[k];
           if (bits != 8)
             unpack(source, part, bits, unpacked[k]);
@@ -440,24 +291,25 @@ HWY_INLINE void decodeReduceAs(const Kernel &kernel, const Args &args, size_t be
 }
 
 HWY_ATTR void decodeReduceSum(const Kernel &kernel, const Args &args, size_t begin, size_t end) {
-  decodeReduceAs<Finish::Multiply>(kernel, args, begin, end, 1.0f); // Changes nothing.
+  decodeBlocks<Finish::Multiply>(kernel, args, begin, end, 1.0f); // Changes nothing.
 }
 
 HWY_ATTR void decodeReduceMean(const Kernel &kernel, const Args &args, size_t begin, size_t end) {
   const float divisor = static_cast<float>(args.inputs.size());
   // By a power of two, multiplication and division round alike, and multiplication is much faster.
   if (std::has_single_bit(args.inputs.size()))
-    decodeReduceAs<Finish::Multiply>(kernel, args, begin, end, 1.0f / divisor);
+    decodeBlocks<Finish::Multiply>(kernel, args, begin, end, 1.0f / divisor);
   else
-    decodeReduceAs<Finish::Divide>(kernel, args, begin, end, divisor);
+    decodeBlocks<Finish::Divide>(kernel, args, begin, end, divisor);
 }
 
-const MinMaxRuns *minMaxTable() {
+const CodecRuns *minMaxTable() {
   // Decoding is the sum of one.
-  static constexpr MinMaxRuns kRuns{encode, decodeReduceSum, decodeReduceSum, decodeReduceMean};
+  static constexpr CodecRuns kRuns{encode, decodeReduceSum, decodeReduceSum, decodeReduceMean};
   return &kRuns;
 }
 
+} // namespace
 } // namespace HWY_NAMESPACE
 } // namespace bagua::kernels
 HWY_AFTER_NAMESPACE();
@@ -466,7 +318,7 @@ HWY_AFTER_NAMESPACE();
 namespace bagua::kernels {
 HWY_EXPORT(minMaxTable);
 
-const MinMaxRuns &minMaxRuns(int64_t target) {
+const CodecRuns &minMaxRuns(int64_t target) {
   hwy::ChosenTarget chosen; // Ours: Highway's own choice is global to the process.
   chosen.Update(target);
   return *HWY_DISPATCH_TABLE(minMaxTable)[chosen.GetIndex()]();
