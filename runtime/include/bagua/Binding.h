@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -19,6 +20,7 @@ struct Bucket {
   int64_t length = 0;
   fb::DType dtype = fb::DType::F32;
   std::byte *gradient = nullptr, *weight = nullptr; ///< May be null where no program uses it.
+  int64_t index = 0; ///< Its number in the job, same on all ranks: ExprOp Bucket.
 };
 
 /// Programs of one binding run one after the other; different bindings run concurrently. Every call
@@ -36,6 +38,15 @@ public:
   };
   struct Statistics {
     uint64_t runs = 0, bytesRaw = 0, bytesWire = 0, waitNs = 0, busyNs = 0;
+  };
+  /// What this rank keeps of a state: elements of the bucket's dtype.
+  struct State {
+    std::string name;
+    fb::StateDomain domain = fb::StateDomain::Bucket;
+    fb::OnResize onResize = fb::OnResize::Mean;
+    int64_t elements = 0;
+    int64_t offset = 0; ///< Shard: its first element in the bucket.
+    uint64_t bytes = 0;
   };
 
   /// Collective, in one order on all ranks: compares schedule, bucket and parameters, then reserves
@@ -57,12 +68,29 @@ public:
   static constexpr size_t kCompareBytesMax = 120;
   virtual Status compare(std::string_view text) = 0;
   /// Lets the running program pass `gate`; once per run. Nothing happens if it has no such gate.
-  virtual Status openGate(fb::Gate gate) = 0;
+  /// `finite`, the same on all ranks: else what the schedule does only in a finite step is left
+  /// out.
+  virtual Status openGate(fb::Gate gate, bool finite = true) = 0;
   /// True when no program runs any more; false when `slice` has passed.
   virtual StatusOr<bool> wait(std::chrono::nanoseconds slice) = 0;
+  /// As wait(), but also true when the program can get no further before the job opens a gate: what
+  /// stands before it on the queue is done, such as an update of the gradient.
+  virtual StatusOr<bool> waitUntilGate(std::chrono::nanoseconds slice) = 0;
+  /// Sets a parameter that is declared `per_step`, for programs that start from now on; the same on
+  /// all ranks. kFailedPrecondition while one runs.
+  virtual Status setParameter(const Parameter &parameter) = 0;
+
+  /// The schedule's states, in its order.
+  virtual std::vector<State> states() const = 0;
+  /// Copies a state's value out or in; `bytes` has State::bytes bytes. kFailedPrecondition while a
+  /// program runs.
+  virtual Status readState(size_t state, std::span<std::byte> bytes) const = 0;
+  virtual Status writeState(size_t state, std::span<const std::byte> bytes) = 0;
+
   virtual Statistics statistics() const = 0;
-  /// What program `event` sends in one run; 0 if there is none.
-  virtual uint64_t wireBytes(fb::Event event) const = 0;
+  /// What program `event` sends in one run of step `step`, with the parameters of now; 0 if there
+  /// is none, or if the formula has no value.
+  virtual uint64_t wireBytes(fb::Event event, int64_t step = 0) const = 0;
 };
 
 } // namespace bagua::rt

@@ -40,8 +40,9 @@ public:
 
   /// Hands an idle task over. Tasks begin in the order of these calls. No allocation, no lock.
   void post(Task &task);
-  /// True when `task` is done; false when `slice` has passed. Drives if nobody else does.
-  bool wait(Task &task, std::chrono::nanoseconds slice);
+  /// True when `task` is done, or, with `untilGate`, can get no further before a gate opens; false
+  /// when `slice` has passed. Drives if nobody else does.
+  bool wait(Task &task, std::chrono::nanoseconds slice, bool untilGate = false);
   /// Makes a sleeping driver look again.
   void ring() { doorbell_->ring(); }
   /// Runs `function` while nobody drives.

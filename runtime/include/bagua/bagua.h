@@ -97,16 +97,28 @@ BAGUA_API bagua_code bagua_schedule_parse(const void *bytes, size_t size,
                                           bagua_schedule **schedule);
 BAGUA_API void bagua_schedule_free(bagua_schedule *schedule);
 /* JSON: name, digest, producer, dtypes ["f32"], owns_update, grain, parameters [{name, type,
- * default, per_step}], programs [{name, event, roles, gates}] with event "gradient",
- * "before_forward" or "after_update", roles of "gradient" and "weight", gates of "before_update".
- * Owned by the schedule. */
+ * default, per_step}], states [{name, domain, copies, on_resize}] with domain "bucket", "shard",
+ * "scalar" or "neighbors" and on_resize "mean", "zero" or "repartition", needs_finite (whether it
+ * matters how gates are opened, or whether programs after the update run in a step that is not
+ * finite), programs [{name, event, roles, gates}] with event "gradient", "before_forward" or
+ * "after_update", roles of "gradient" and "weight", gates of "before_update". Owned by the
+ * schedule. */
 BAGUA_API const char *bagua_schedule_info(const bagua_schedule *schedule);
-/* The compiler's formula: payload bytes `rank` sends for one run of the program of `event`. */
+/* The compiler's formula: payload bytes `rank` sends for one run of the program of `event`, of step
+ * 0 and with the default parameters where that matters. */
 BAGUA_API bagua_code bagua_schedule_wire_bytes(const bagua_schedule *schedule, bagua_event event,
                                                int world, int rank, int64_t length,
                                                bagua_dtype dtype, int64_t *bytes);
 
 /* ---- Bindings: a schedule on one bucket ---- */
+/* A value for a parameter of the schedule; an integer is also a value for an f64. */
+typedef struct bagua_parameter {
+  const char *name;
+  int is_float; /* which of the next two counts */
+  int64_t integer;
+  double real;
+} bagua_parameter;
+
 typedef struct bagua_bucket {
   size_t struct_size;
   const char *name; /* same on all ranks */
@@ -114,6 +126,9 @@ typedef struct bagua_bucket {
   bagua_dtype dtype;
   void *gradient; /* length elements, or NULL if no program uses it */
   void *weight;
+  int64_t index;                     /* number of the bucket in the job, same on all ranks */
+  const bagua_parameter *parameters; /* the schedule's defaults for the others */
+  size_t parameter_count;
 } bagua_bucket;
 
 /* Collective, in one order on all ranks: compares schedule digest, bucket, dtype and parameters.
@@ -132,12 +147,53 @@ BAGUA_API bagua_code bagua_start(bagua_binding *binding, bagua_event event, int6
  * BAGUA_MISMATCH, naming two ranks and their texts, if they differ. Each rank compares along with
  * the same program. One small message per rank, apart from payload. */
 BAGUA_API bagua_code bagua_compare(bagua_binding *binding, const char *text);
+/* Sets a parameter that the schedule declares per_step, for programs that start from now on; the
+ * same on all ranks. BAGUA_FAILED_PRECONDITION while a program runs. */
+BAGUA_API bagua_code bagua_set_parameter(bagua_binding *binding, const bagua_parameter *parameter);
 /* Lets the running program pass `gate`, now or when it comes there; once per run. Nothing happens
- * if it has no such gate. */
-BAGUA_API bagua_code bagua_open_gate(bagua_binding *binding, bagua_gate gate);
+ * if it has no such gate. `finite`, the same on all ranks: 0 if some rank's gradients of this step,
+ * in whatever bucket, hold a NaN or an infinity; then what the schedule does only in a finite step
+ * (weights and states it changes) is left out. See needs_finite in bagua_schedule_info. */
+BAGUA_API bagua_code bagua_open_gate(bagua_binding *binding, bagua_gate gate, int finite);
 /* Drives communication until the running program has finished (BAGUA_OK; also if none runs), an
  * error, or `slice_ms` >= 0 passed (BAGUA_PENDING); callers loop so that signals are seen. */
 BAGUA_API bagua_code bagua_wait(bagua_binding *binding, int64_t slice_ms);
+/* The same, but BAGUA_OK also when the program can get no further before a gate is opened: what
+ * stands before the gate on its queue is done, such as an update of the gradient. */
+BAGUA_API bagua_code bagua_wait_gate(bagua_binding *binding, int64_t slice_ms);
+
+/* ---- What a binding keeps from step to step, for checkpoints ---- */
+typedef enum {
+  BAGUA_STATE_BUCKET,   /* one element for each of the bucket's */
+  BAGUA_STATE_SHARD,    /* those of this rank's shard */
+  BAGUA_STATE_SCALAR,   /* one */
+  BAGUA_STATE_NEIGHBORS /* whole buckets end to end */
+} bagua_state_domain;
+typedef enum {
+  BAGUA_RESIZE_MEAN,       /* of all ranks' */
+  BAGUA_RESIZE_ZERO,       /* begin anew */
+  BAGUA_RESIZE_REPARTITION /* shards laid end to end, cut anew */
+} bagua_on_resize;
+typedef struct bagua_state {
+  size_t struct_size;
+  const char *name; /* owned by the binding */
+  bagua_state_domain domain;
+  bagua_on_resize on_resize; /* what becomes of it in another world */
+  int64_t elements;          /* of the bucket's dtype, on this rank */
+  int64_t offset;            /* shard: its first element in the bucket */
+} bagua_state;
+BAGUA_API bagua_code bagua_state_count(const bagua_binding *binding, size_t *count);
+BAGUA_API bagua_code bagua_state_info(const bagua_binding *binding, size_t index,
+                                      bagua_state *state);
+/* Copies the value out or in; `bytes` is elements * element size. BAGUA_FAILED_PRECONDITION while a
+ * program runs. */
+BAGUA_API bagua_code bagua_state_read(const bagua_binding *binding, size_t index, void *data,
+                                      size_t bytes);
+BAGUA_API bagua_code bagua_state_write(bagua_binding *binding, size_t index, const void *data,
+                                       size_t bytes);
+/* Sets `finite` to 1 if no element is a NaN or an infinity, else to 0. Any thread. */
+BAGUA_API bagua_code bagua_all_finite(const void *data, int64_t length, bagua_dtype dtype,
+                                      int *finite);
 
 /* ---- Watching ---- */
 typedef struct bagua_statistics {

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace bagua {
 
@@ -93,7 +94,18 @@ public:
   explicit Binding(bagua_binding *raw) : handle_(raw) {}
   void start(bagua_event event, int64_t step) { check(bagua_start(handle_.get(), event, step)); }
   void compare(const std::string &text) { check(bagua_compare(handle_.get(), text.c_str())); }
-  void openGate(bagua_gate gate) { check(bagua_open_gate(handle_.get(), gate)); }
+  void openGate(bagua_gate gate, bool finite = true) {
+    check(bagua_open_gate(handle_.get(), gate, finite ? 1 : 0));
+  }
+  void setParameter(const char *name, int64_t value) {
+    setParameter(bagua_parameter{name, 0, value, 0});
+  }
+  void setParameter(const char *name, double value) {
+    setParameter(bagua_parameter{name, 1, 0, value});
+  }
+  void setParameter(const bagua_parameter &parameter) {
+    check(bagua_set_parameter(handle_.get(), &parameter));
+  }
   /// True when the program has finished, false after `slice`.
   bool wait(std::chrono::milliseconds slice) {
     return check(bagua_wait(handle_.get(), slice.count()));
@@ -101,6 +113,31 @@ public:
   void wait() {
     while (!wait(std::chrono::milliseconds(100))) {
     }
+  }
+  /// True when the program has finished or stands at a shut gate, false after `slice`.
+  bool waitGate(std::chrono::milliseconds slice) {
+    return check(bagua_wait_gate(handle_.get(), slice.count()));
+  }
+  void waitGate() {
+    while (!waitGate(std::chrono::milliseconds(100))) {
+    }
+  }
+  /// What is kept from step to step, in the schedule's order.
+  std::vector<bagua_state> states() const {
+    size_t count = 0;
+    check(bagua_state_count(handle_.get(), &count));
+    std::vector<bagua_state> result(count);
+    for (size_t i = 0; i < count; ++i) {
+      result[i].struct_size = sizeof(bagua_state);
+      check(bagua_state_info(handle_.get(), i, &result[i]));
+    }
+    return result;
+  }
+  void readState(size_t index, void *data, size_t bytes) const {
+    check(bagua_state_read(handle_.get(), index, data, bytes));
+  }
+  void writeState(size_t index, const void *data, size_t bytes) {
+    check(bagua_state_write(handle_.get(), index, data, bytes));
   }
   bagua_statistics statistics() const {
     bagua_statistics result = {};

@@ -1,36 +1,18 @@
 // Resolving a program: expressions to numbers, ranges to pointers, names to kernels.
 #include "Plan.h"
 
+#include "KernelCode.h"
+#include "Memory.h"
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
-#include <unistd.h>
+#include <optional>
 
 namespace bagua::rt {
 namespace {
-
-constexpr uint64_t kAlignment = 64;
-
-/// Rounds up; the callers' sums stay far from overflow (kBytesMax).
-constexpr uint64_t aligned(uint64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-constexpr uint64_t kBytesMax = uint64_t{1} << 56;
-
-uint64_t machineMemoryBytes() {
-  long pages = ::sysconf(_SC_PHYS_PAGES), pageBytes = ::sysconf(_SC_PAGESIZE);
-  return pages > 0 && pageBytes > 0
-             ? static_cast<uint64_t>(pages) * static_cast<uint64_t>(pageBytes)
-             : kBytesMax;
-}
-
-std::unique_ptr<std::byte, void (*)(void *)> allocateAligned(uint64_t bytes) {
-  return {static_cast<std::byte *>(bytes == 0 ? nullptr : std::aligned_alloc(kAlignment, bytes)),
-          std::free};
-}
 
 kernels::DType kernelDType(fb::DType dtype) {
   return dtype == fb::DType::F64 ? kernels::DType::F64 : kernels::DType::F32;
@@ -52,8 +34,9 @@ public:
   Status run() {
     BAGUA_ASSIGN(flat_, expand(*plan_.schedule, *plan_.program, plan_.bindValues));
     plan_.eventCount = flat_.eventCount;
-    plan_.wireBytes =
-        flat_.wireBytes.isConstant ? static_cast<uint64_t>(flat_.wireBytes.intValue) : 0;
+    plan_.wireBytes = flat_.wireBytes;
+    plan_.stateUses.assign(plan_.schedule->ir().states.size(), {});
+    kernels_.resize(plan_.schedule->ir().kernels.size());
     plan_.spanName = trace_.name({plan_.program->name, bucket_.name, "", ""});
     plan_.channels.assign(plan_.program->channels, {});
     BAGUA_TRY(declareBuffers());
@@ -79,8 +62,12 @@ private:
       const fb::BufferT &buffer = *program.buffers[i];
       BufferUse use;
       use.bytes = flat_.bufferBytes[i];
-      use.isJob = buffer.kind == fb::BufferKind::Job;
-      if (use.isJob) {
+      use.kind = buffer.kind;
+      if (buffer.kind == fb::BufferKind::State) {
+        use.next = buffer.next;
+        use.state = buffer.state;
+        plan_.stateUses[use.state].hasNext |= use.next;
+      } else if (buffer.kind == fb::BufferKind::Job) {
         bool isGradient = buffer.role == fb::Role::Gradient;
         use.job = isGradient ? bucket_.gradient : bucket_.weight;
         if (use.bytes != bucketBytes)
@@ -125,15 +112,21 @@ private:
     return plan_.pools_[range.id].firstSlot + range.index;
   }
 
-  void fix(Fix::Target target, size_t index, const ByteRange &range) {
-    plan_.fixes_.push_back(
-        {target, static_cast<uint32_t>(index), range.id, range.offset, range.bytes});
+  void fix(Target target, size_t index, const ByteRange &range) {
+    const BufferUse &buffer = plan_.buffers_[range.id];
+    if (buffer.kind == fb::BufferKind::State)
+      plan_.statePatches.push_back({target, buffer.next, static_cast<uint32_t>(index), buffer.state,
+                                    range.offset, range.bytes});
+    else
+      plan_.fixes_.push_back(
+          {target, static_cast<uint32_t>(index), range.id, range.offset, range.bytes});
   }
 
   Status addStep(const FlatStep &flat) {
     Step step;
     step.signal = flat.signal;
     step.location = flat.location;
+    step.ifFinite = flat.ifFinite;
     step.waitsBegin = static_cast<uint32_t>(plan_.waits.size());
     plan_.waits.insert(plan_.waits.end(), flat.waits.begin(), flat.waits.end());
     step.waitsEnd = static_cast<uint32_t>(plan_.waits.size());
@@ -163,7 +156,13 @@ private:
         step.item = static_cast<uint32_t>(flat.gate);
         plan_.gatesUsed |= uint32_t{1} << step.item;
         break;
+      case FlatStep::Kind::Publish:
+        step.kind = Kind::Publish;
+        step.item = flat.state;
+        break;
       }
+      if (step.ifFinite)
+        plan_.gatesUsed |= uint32_t{1} << static_cast<uint32_t>(fb::Gate::BeforeUpdate);
     }
     plan_.queues[static_cast<size_t>(flat.queue)].push_back(step);
     return absl::OkStatus();
@@ -202,8 +201,11 @@ private:
       transfer.slotOffset = flat.range.offset;
     }
     if (isSend && flat.range.space == fb::Space::Buffer) {
-      plan_.buffers_[flat.range.id].isSent = true;
-      fix(Fix::Target::TransferData, step.item, flat.range);
+      BufferUse &buffer = plan_.buffers_[flat.range.id];
+      buffer.isSent = true;
+      if (buffer.kind == fb::BufferKind::State)
+        plan_.stateUses[buffer.state].isSent = true;
+      fix(Target::TransferData, step.item, flat.range);
     }
     if (!isSend) {
       PoolUse &pool = plan_.pools_[flat.range.id];
@@ -217,36 +219,42 @@ private:
     return absl::OkStatus();
   }
 
-  /// Ranges that overlap must be one and the same; packed ones may not overlap at all.
+  /// An output may be exactly an input of as many bytes, where neither is packed; else nothing may
+  /// overlap.
   Status checkOverlap(const FlatStep &flat, const kernels::Kernel &kernel) const {
     bool packed = kernel.packedInput || kernel.packedOutput;
     auto overlap = [](const ByteRange &a, const ByteRange &b) {
       return a.space == fb::Space::Buffer && b.space == fb::Space::Buffer && a.id == b.id &&
              a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
     };
-    for (const ByteRange &output : flat.outputs)
+    auto refuse = [&](absl::string_view what, const ByteRange &range, const ByteRange &output) {
+      return invalid(flat, absl::StrCat("kernel '", plan_.schedule->ir().kernels[flat.kernel]->name,
+                                        "' cannot work in place: ", what, " at byte ", range.offset,
+                                        " overlaps output at byte ", output.offset));
+    };
+    for (size_t i = 0; i < flat.outputs.size(); ++i) {
+      const ByteRange &output = flat.outputs[i];
       for (const ByteRange &input : flat.inputs)
-        if (overlap(input, output) && (packed || input.offset != output.offset))
-          return invalid(flat,
-                         absl::StrCat("kernel '", plan_.schedule->ir().kernels[flat.kernel]->name,
-                                      "' cannot work in place: input at byte ", input.offset,
-                                      " overlaps output at byte ", output.offset));
+        if (overlap(input, output) &&
+            (packed || input.offset != output.offset || input.bytes != output.bytes))
+          return refuse("input", input, output);
+      for (size_t k = 0; k < i; ++k)
+        if (overlap(flat.outputs[k], output))
+          return refuse("another output", flat.outputs[k], output);
+    }
     return absl::OkStatus();
   }
 
-  Status addLaunch(const FlatStep &flat, Step &step) {
-    step.kind = Kind::Launch;
-    step.item = static_cast<uint32_t>(plan_.launches.size());
+  /// Finds each kernel once.
+  StatusOr<kernels::Kernel> kernelOf(const FlatStep &flat) {
+    std::optional<kernels::Kernel> &known = kernels_[flat.kernel];
+    if (known)
+      return *known;
     const fb::KernelT &named = *plan_.schedule->ir().kernels[flat.kernel];
-    if (flat.queue != fb::Queue::Cpu)
-      return invalid(flat, absl::StrCat("kernel '", named.name, "' belongs to the cpu queue"));
-    std::vector<kernels::Attribute> attributes;
-    for (const auto &attribute : named.attributes)
-      attributes.push_back({attribute->name, attribute->value});
-    Launch launch;
+    kernels::Kernel kernel;
     std::string error;
-    kernels::FindError found = kernels::find(named.name, kernelDType(bucket_.dtype), attributes,
-                                             launch.kernel, error, options_.referenceKernels);
+    kernels::FindError found =
+        findKernel(named, kernelDType(bucket_.dtype), kernel, error, options_.referenceKernels);
     if (found != kernels::FindError::None) {
       std::string text = absl::StrCat(plan_.place(flat.location), ": kernel '", named.name,
                                       "' for ", fb::EnumNameDType(bucket_.dtype), ": ", error);
@@ -255,6 +263,18 @@ private:
                  ? absl::UnimplementedError(text)
                  : absl::InvalidArgumentError(text);
     }
+    known = kernel;
+    return kernel;
+  }
+
+  Status addLaunch(const FlatStep &flat, Step &step) {
+    step.kind = Kind::Launch;
+    step.item = static_cast<uint32_t>(plan_.launches.size());
+    const fb::KernelT &named = *plan_.schedule->ir().kernels[flat.kernel];
+    if (flat.queue != fb::Queue::Cpu)
+      return invalid(flat, absl::StrCat("kernel '", named.name, "' belongs to the cpu queue"));
+    Launch launch;
+    BAGUA_ASSIGN(launch.kernel, kernelOf(flat));
     const kernels::Kernel &kernel = launch.kernel;
     auto where = [&](absl::string_view what, size_t i) {
       return absl::StrCat("kernel '", named.name, "': ", what, " ", i);
@@ -263,10 +283,11 @@ private:
       return invalid(flat, absl::StrCat("kernel '", named.name, "' expects ", kernel.inputsMin,
                                         kernel.inputsMax == SIZE_MAX ? " or more" : "",
                                         " inputs, got ", flat.inputs.size()));
-    if (flat.outputs.size() != 1)
-      return invalid(flat, absl::StrCat("kernel '", named.name, "' expects 1 output, got ",
+    if (flat.outputs.size() != kernel.outputs)
+      return invalid(flat, absl::StrCat("kernel '", named.name, "' expects ", kernel.outputs,
+                                        kernel.outputs == 1 ? " output, got " : " outputs, got ",
                                         flat.outputs.size()));
-    size_t scalarsExpected = named.name == "mix" ? flat.inputs.size() - 1 : 0;
+    size_t scalarsExpected = named.name == "mix" ? flat.inputs.size() - 1 : kernel.scalars;
     if (flat.scalars.size() != scalarsExpected)
       return invalid(flat, absl::StrCat("kernel '", named.name, "' expects ", scalarsExpected,
                                         " scalars, got ", flat.scalars.size()));
@@ -276,9 +297,9 @@ private:
     launch.inputsBegin = static_cast<uint32_t>(plan_.inputs.size());
     launch.inputsCount = static_cast<uint32_t>(flat.inputs.size());
     launch.patchesBegin = static_cast<uint32_t>(plan_.patches.size());
-    uint64_t inputBytes = kernel.inputBytes(flat.count);
     for (size_t i = 0; i < flat.inputs.size(); ++i) {
       const ByteRange &range = flat.inputs[i];
+      uint64_t inputBytes = kernel.inputBytes(flat.count, i);
       if (range.bytes != inputBytes)
         return invalid(flat, absl::StrCat(where("input", i), " expects ", inputBytes, " bytes for ",
                                           flat.count, " elements, got ", range.bytes));
@@ -287,7 +308,7 @@ private:
       if (range.space == fb::Space::Slot)
         plan_.patches.push_back({index, slotOf(range), range.offset, range.bytes});
       else
-        fix(Fix::Target::Input, index, range);
+        fix(Target::Input, index, range);
       launch.bytes += range.bytes;
     }
     launch.patchesEnd = static_cast<uint32_t>(plan_.patches.size());
@@ -303,7 +324,7 @@ private:
         return invalid(flat,
                        absl::StrCat(where("output", i), " expects ", outputBytes, " bytes for ",
                                     flat.count, " elements, got ", range.bytes));
-      fix(Fix::Target::Output, plan_.outputs.size(), range);
+      fix(Target::Output, plan_.outputs.size(), range);
       plan_.outputs.emplace_back();
       launch.bytes += range.bytes;
     }
@@ -343,7 +364,7 @@ private:
     };
     bool fits = true;
     for (BufferUse &buffer : plan_.buffers_) {
-      if (buffer.isJob || !fits)
+      if (buffer.kind != fb::BufferKind::Scratch || !fits)
         continue;
       fits = add(buffer.bytes);
       uint64_t &arena = buffer.isSent ? plan_.sentBytes_ : plan_.privateBytes_;
@@ -367,6 +388,7 @@ private:
   FlatProgram flat_;
   std::vector<StepValue> guardValues_, otherValues_;
   std::map<std::pair<std::string, uint32_t>, uint32_t> spanNames_;
+  std::vector<std::optional<kernels::Kernel>> kernels_; ///< By kernel of the schedule.
 };
 
 StatusOr<Plan> Plan::resolve(const Schedule &schedule, const fb::ProgramT &program,
@@ -400,18 +422,18 @@ Status Plan::reserve(Transport &transport, uint64_t binding, uint32_t channelBas
         absl::StrCat("cannot reserve ", privateBytes_, " bytes of scratch memory")));
   for (const Fix &fix : fixes_) {
     const BufferUse &buffer = buffers_[fix.buffer];
-    std::byte *base = buffer.isJob    ? buffer.job
-                      : buffer.isSent ? sent_.bytes.data() + buffer.offset
-                                      : private_.get() + buffer.offset;
+    std::byte *base = buffer.kind == fb::BufferKind::Job ? buffer.job
+                      : buffer.isSent                    ? sent_.bytes.data() + buffer.offset
+                                                         : private_.get() + buffer.offset;
     std::span<std::byte> range{base + fix.offset, fix.bytes};
     switch (fix.target) {
-    case Fix::Target::TransferData:
+    case Target::TransferData:
       transfers[fix.index].data = range.data();
       break;
-    case Fix::Target::Input:
+    case Target::Input:
       inputs[fix.index] = range;
       break;
-    case Fix::Target::Output:
+    case Target::Output:
       outputs[fix.index] = range;
       break;
     }
@@ -482,6 +504,25 @@ Status Plan::reserve(Transport &transport, uint64_t binding, uint32_t channelBas
     if (transfer.peer >= 0)
       transfer.ends = channels[transfer.channel][static_cast<size_t>(transfer.peer)];
   return absl::OkStatus();
+}
+
+void Plan::patchStates(const States &states) {
+  for (const StatePatch &patch : statePatches) {
+    std::span<std::byte> range =
+        (patch.next ? states.next(patch.state) : states.committed(patch.state))
+            .subspan(patch.offset, patch.bytes);
+    switch (patch.target) {
+    case Target::TransferData:
+      transfers[patch.index].data = range.data();
+      break;
+    case Target::Input:
+      inputs[patch.index] = range;
+      break;
+    case Target::Output:
+      outputs[patch.index] = range;
+      break;
+    }
+  }
 }
 
 } // namespace bagua::rt

@@ -2,6 +2,8 @@
 // kernel resolved: what exec runs without looking anything up.
 #pragma once
 
+#include "States.h"
+
 #include "bagua/Binding.h"
 #include "bagua/Expand.h"
 #include "bagua/Trace.h"
@@ -17,14 +19,16 @@ namespace bagua::rt {
 
 class Plan {
 public:
-  enum class Kind : uint8_t { Nothing, Send, Recv, Release, Launch, Gate };
+  enum class Kind : uint8_t { Nothing, Send, Recv, Release, Launch, Gate, Publish };
 
   struct Step {
     Kind kind = Kind::Nothing;
     uint32_t waitsBegin = 0, waitsEnd = 0; ///< Into waits.
     uint32_t signal = kNone;               ///< Event.
     uint32_t guard = kNone;                ///< Into guards.
-    uint32_t item = 0; ///< Into transfers or launches; Release: slot; Gate: fb::Gate.
+    uint32_t item =
+        0; ///< Into transfers or launches; Release: slot; Gate: fb::Gate; Publish: state.
+    bool ifFinite = false; ///< Waits for gate BeforeUpdate; skipped if the step is not finite.
     uint32_t location = 0;
   };
 
@@ -61,6 +65,16 @@ public:
     uint64_t offset = 0, bytes = 0;
   };
 
+  enum class Target : uint8_t { TransferData, Input, Output };
+  /// A pointer into a state, whose place changes when the state is published.
+  struct StatePatch {
+    Target target = Target::Input;
+    bool next = false;
+    uint32_t index = 0; ///< Into transfers, inputs or outputs.
+    uint32_t state = 0;
+    uint64_t offset = 0, bytes = 0;
+  };
+
   /// A value computed when a run starts.
   struct StepValue {
     enum class Use : uint8_t { Guard, Peer, Scalar };
@@ -86,11 +100,13 @@ public:
 
   /// Reserves memory and opens channels; `channelBase` is added to the program's channel numbers.
   Status reserve(Transport &transport, uint64_t binding, uint32_t channelBase);
+  /// Lets statePatches point to where `states` are now.
+  void patchStates(const States &states);
 
   /// "bucket 'b0', program gradient, bytegrad.mlir:12:5".
   std::string place(uint32_t location) const;
 
-  // ---- What exec reads; fixed after reserve() but for inputs, scalars and guards. ----
+  // ---- What exec reads; fixed after reserve() but for inputs, scalars, guards and states. ----
   const Schedule *schedule = nullptr;
   const fb::ProgramT *program = nullptr;
   std::string bucketName;
@@ -105,18 +121,23 @@ public:
   std::vector<std::span<std::byte>> outputs;
   std::vector<double> scalars;
   std::vector<Patch> patches;
+  std::vector<StatePatch> statePatches;
+  std::vector<StateUse> stateUses;   ///< By state.
   std::vector<StepValue> stepValues; ///< Guards first.
   /// By channel, then by peer (null: unused).
   std::vector<std::vector<Channel *>> channels;
   uint32_t gatesUsed = 0; ///< Bit per fb::Gate.
   uint32_t spanName = 0;
-  uint64_t wireBytes = 0; ///< Of one run, where it is known at bind.
+  StepExpr wireBytes; ///< Of one run.
 
 private:
   class Resolver;
   struct BufferUse {
     uint64_t bytes = 0, offset = 0; ///< Scratch: within its arena.
-    bool isJob = false, isSent = false;
+    fb::BufferKind kind = fb::BufferKind::Scratch;
+    bool isSent = false;
+    bool next = false;  ///< State.
+    uint32_t state = 0; ///< State.
     std::byte *job = nullptr;
   };
   struct PoolUse {
@@ -127,7 +148,7 @@ private:
   };
   /// A pointer that reserve() fills in once the scratch memory is known.
   struct Fix {
-    enum class Target : uint8_t { TransferData, Input, Output } target;
+    Target target;
     uint32_t index = 0, buffer = 0;
     uint64_t offset = 0, bytes = 0;
   };

@@ -127,19 +127,54 @@ const char *eventName(fb::Event event) {
   return "";
 }
 
-/// Whether any step below waits for a gate; the format has one.
-bool hasGate(const std::vector<std::unique_ptr<fb::StepT>> &steps) {
+/// What the steps below do with the gate; the format has one.
+struct GateUse {
+  bool waits = false, needsFinite = false;
+};
+void addGateUse(const std::vector<std::unique_ptr<fb::StepT>> &steps, GateUse &use) {
   for (const auto &step : steps) {
-    if (step->action.AsWait() != nullptr)
-      return true;
+    use.waits = use.waits || step->action.AsWait() != nullptr || step->if_finite;
+    use.needsFinite = use.needsFinite || step->if_finite;
     if (const fb::ForT *loop = step->action.AsFor())
-      if (hasGate(loop->body))
-        return true;
-    if (const fb::IfT *branch = step->action.AsIf())
-      if (hasGate(branch->then) || hasGate(branch->otherwise))
-        return true;
+      addGateUse(loop->body, use);
+    if (const fb::IfT *branch = step->action.AsIf()) {
+      addGateUse(branch->then, use);
+      addGateUse(branch->otherwise, use);
+    }
   }
-  return false;
+}
+
+const char *domainName(fb::StateDomain domain) {
+  switch (domain) {
+  case fb::StateDomain::Bucket:
+    return "bucket";
+  case fb::StateDomain::Shard:
+    return "shard";
+  case fb::StateDomain::Scalar:
+    return "scalar";
+  case fb::StateDomain::Neighbors:
+    return "neighbors";
+  }
+  return "";
+}
+
+const char *onResizeName(fb::OnResize onResize) {
+  switch (onResize) {
+  case fb::OnResize::Mean:
+    return "mean";
+  case fb::OnResize::Zero:
+    return "zero";
+  case fb::OnResize::Repartition:
+    return "repartition";
+  }
+  return "";
+}
+
+StatusOr<Binding::Parameter> parameterOf(const bagua_parameter &parameter, const char *function) {
+  BAGUA_TRY(notNull(parameter.name, function, "parameter->name"));
+  if (parameter.is_float != 0)
+    return Binding::Parameter{parameter.name, parameter.real};
+  return Binding::Parameter{parameter.name, parameter.integer};
 }
 
 std::string describeSchedule(const Schedule &schedule) {
@@ -164,7 +199,15 @@ std::string describeSchedule(const Schedule &schedule) {
     entry["per_step"] = parameter->per_step;
     info["parameters"].push_back(std::move(entry));
   }
-  info["programs"] = nlohmann::ordered_json::array();
+  info["states"] = nlohmann::ordered_json::array();
+  for (const auto &state : ir.states)
+    info["states"].push_back({{"name", state->name},
+                              {"domain", domainName(state->domain)},
+                              {"copies", state->copies},
+                              {"on_resize", onResizeName(state->on_resize)}});
+  // Programs after the update do not run in a step that is not finite.
+  bool needsFinite = schedule.program(fb::Event::AfterUpdate) != nullptr;
+  nlohmann::ordered_json programs = nlohmann::ordered_json::array();
   for (const auto &program : ir.programs) {
     nlohmann::ordered_json roles = nlohmann::ordered_json::array();
     for (fb::Role role : {fb::Role::Gradient, fb::Role::Weight})
@@ -174,14 +217,52 @@ std::string describeSchedule(const Schedule &schedule) {
           break;
         }
     nlohmann::ordered_json gates = nlohmann::ordered_json::array();
-    if (hasGate(program->body))
+    GateUse use;
+    addGateUse(program->body, use);
+    needsFinite = needsFinite || use.needsFinite;
+    if (use.waits)
       gates.push_back("before_update");
-    info["programs"].push_back({{"name", program->name},
-                                {"event", eventName(program->event)},
-                                {"roles", std::move(roles)},
-                                {"gates", std::move(gates)}});
+    programs.push_back({{"name", program->name},
+                        {"event", eventName(program->event)},
+                        {"roles", std::move(roles)},
+                        {"gates", std::move(gates)}});
   }
+  info["needs_finite"] = needsFinite;
+  info["programs"] = std::move(programs);
   return info.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+bagua_code waitFor(bagua_binding *binding, int64_t sliceMs, const char *function, bool untilGate) {
+  bool done = false;
+  bagua_code code = guarded([&]() -> Status {
+    BAGUA_TRY(usable(binding, function));
+    constexpr int64_t kSliceMax = int64_t{1} << 32;
+    if (sliceMs < 0)
+      return invalid(absl::StrCat(function, " expects slice_ms >= 0, got ", sliceMs));
+    milliseconds slice(std::min(sliceMs, kSliceMax));
+    BAGUA_ASSIGN(done, untilGate ? binding->binding->waitUntilGate(slice)
+                                 : binding->binding->wait(slice));
+    return absl::OkStatus();
+  });
+  return code == BAGUA_OK && !done ? BAGUA_PENDING : code;
+}
+
+/// A float of the word's size is finite unless all bits of its exponent are set.
+template <typename Word> bool allFinite(const void *data, size_t count, Word exponent) {
+  constexpr size_t kBlock = 4096; // Without branches inside, so that it is compiled to vectors.
+  const auto *bytes = static_cast<const std::byte *>(data);
+  for (size_t begin = 0; begin < count; begin += kBlock) {
+    size_t size = std::min(kBlock, count - begin);
+    Word found = 0;
+    for (size_t i = 0; i < size; ++i) {
+      Word word;
+      std::memcpy(&word, bytes + (begin + i) * sizeof word, sizeof word);
+      found |= static_cast<Word>((word & exponent) == exponent);
+    }
+    if (found != 0)
+      return false;
+  }
+  return true;
 }
 
 bagua_schedule *makeSchedule(std::shared_ptr<const Schedule> schedule) {
@@ -418,11 +499,20 @@ bagua_code bagua_bind(bagua_context *context, const bagua_schedule *schedule,
     BAGUA_ASSIGN(described.dtype, dtypeOf(bucket->dtype, "bagua_bind"));
     described.gradient = static_cast<std::byte *>(bucket->gradient);
     described.weight = static_cast<std::byte *>(bucket->weight);
+    described.index = bucket->index;
+    Binding::Options options;
+    if (bucket->parameter_count > 0)
+      BAGUA_TRY(notNull(bucket->parameters, "bagua_bind", "bucket->parameters"));
+    for (size_t i = 0; i < bucket->parameter_count; ++i) {
+      BAGUA_ASSIGN(Binding::Parameter parameter, parameterOf(bucket->parameters[i], "bagua_bind"));
+      options.parameters.push_back(std::move(parameter));
+    }
     ContextState &state = *context->state;
     auto handle = std::make_unique<bagua_binding>();
     handle->context = context->state;
     BAGUA_ASSIGN(handle->binding,
-                 Binding::create(*state.engine, schedule->schedule, described, {}));
+                 Binding::create(*state.engine, schedule->schedule, described, options));
+    handle->states = handle->binding->states();
     std::lock_guard lock(state.mutex);
     state.bindings.insert(handle.get());
     *binding = handle.release();
@@ -466,26 +556,88 @@ bagua_code bagua_compare(bagua_binding *binding, const char *text) {
   });
 }
 
-bagua_code bagua_open_gate(bagua_binding *binding, bagua_gate gate) {
+bagua_code bagua_set_parameter(bagua_binding *binding, const bagua_parameter *parameter) {
+  return guarded([&]() -> Status {
+    BAGUA_TRY(usable(binding, "bagua_set_parameter"));
+    BAGUA_TRY(notNull(parameter, "bagua_set_parameter", "a parameter"));
+    BAGUA_ASSIGN(Binding::Parameter value, parameterOf(*parameter, "bagua_set_parameter"));
+    return binding->binding->setParameter(value);
+  });
+}
+
+bagua_code bagua_open_gate(bagua_binding *binding, bagua_gate gate, int finite) {
   return guarded([&]() -> Status {
     BAGUA_TRY(usable(binding, "bagua_open_gate"));
     if (gate != BAGUA_BEFORE_UPDATE)
       return invalid(absl::StrCat("bagua_open_gate expects gate 0, got ", static_cast<int>(gate)));
-    return binding->binding->openGate(fb::Gate::BeforeUpdate);
+    return binding->binding->openGate(fb::Gate::BeforeUpdate, finite != 0);
   });
 }
 
 bagua_code bagua_wait(bagua_binding *binding, int64_t slice_ms) {
-  bool done = false;
-  bagua_code code = guarded([&]() -> Status {
-    BAGUA_TRY(usable(binding, "bagua_wait"));
-    constexpr int64_t kSliceMax = int64_t{1} << 32;
-    if (slice_ms < 0)
-      return invalid(absl::StrCat("bagua_wait expects slice_ms >= 0, got ", slice_ms));
-    BAGUA_ASSIGN(done, binding->binding->wait(milliseconds(std::min(slice_ms, kSliceMax))));
+  return waitFor(binding, slice_ms, "bagua_wait", false);
+}
+
+bagua_code bagua_wait_gate(bagua_binding *binding, int64_t slice_ms) {
+  return waitFor(binding, slice_ms, "bagua_wait_gate", true);
+}
+
+bagua_code bagua_state_count(const bagua_binding *binding, size_t *count) {
+  return guarded([&]() -> Status {
+    BAGUA_TRY(usable(binding, "bagua_state_count"));
+    BAGUA_TRY(notNull(count, "bagua_state_count", "a place for the count"));
+    *count = binding->states.size();
     return absl::OkStatus();
   });
-  return code == BAGUA_OK && !done ? BAGUA_PENDING : code;
+}
+
+bagua_code bagua_state_info(const bagua_binding *binding, size_t index, bagua_state *state) {
+  return guarded([&]() -> Status {
+    BAGUA_TRY(usable(binding, "bagua_state_info"));
+    BAGUA_TRY(sized(state, "bagua_state_info", "state"));
+    if (index >= binding->states.size())
+      return invalid(absl::StrCat("bagua_state_info expects an index below ",
+                                  binding->states.size(), ", got ", index));
+    const Binding::State &known = binding->states[index];
+    state->name = known.name.c_str();
+    state->domain = static_cast<bagua_state_domain>(known.domain);
+    state->on_resize = static_cast<bagua_on_resize>(known.onResize);
+    state->elements = known.elements;
+    state->offset = known.offset;
+    return absl::OkStatus();
+  });
+}
+
+bagua_code bagua_state_read(const bagua_binding *binding, size_t index, void *data, size_t bytes) {
+  return guarded([&]() -> Status {
+    BAGUA_TRY(usable(binding, "bagua_state_read"));
+    if (bytes > 0)
+      BAGUA_TRY(notNull(data, "bagua_state_read", "data"));
+    return binding->binding->readState(index, {static_cast<std::byte *>(data), bytes});
+  });
+}
+
+bagua_code bagua_state_write(bagua_binding *binding, size_t index, const void *data, size_t bytes) {
+  return guarded([&]() -> Status {
+    BAGUA_TRY(usable(binding, "bagua_state_write"));
+    if (bytes > 0)
+      BAGUA_TRY(notNull(data, "bagua_state_write", "data"));
+    return binding->binding->writeState(index, {static_cast<const std::byte *>(data), bytes});
+  });
+}
+
+bagua_code bagua_all_finite(const void *data, int64_t length, bagua_dtype dtype, int *finite) {
+  return guarded([&]() -> Status {
+    BAGUA_TRY(lengthOk(length, "bagua_all_finite"));
+    if (length > 0)
+      BAGUA_TRY(notNull(data, "bagua_all_finite", "data"));
+    BAGUA_TRY(notNull(finite, "bagua_all_finite", "a place for the answer"));
+    BAGUA_ASSIGN(fb::DType type, dtypeOf(dtype, "bagua_all_finite"));
+    auto count = static_cast<size_t>(length);
+    *finite = type == fb::DType::F64 ? allFinite<uint64_t>(data, count, 0x7ff0000000000000u)
+                                     : allFinite<uint32_t>(data, count, 0x7f800000u);
+    return absl::OkStatus();
+  });
 }
 
 bagua_code bagua_binding_statistics(const bagua_binding *binding, bagua_statistics *statistics) {

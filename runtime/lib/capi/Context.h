@@ -12,6 +12,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <vector>
 
 namespace bagua::rt::capi {
 
@@ -53,4 +54,5 @@ struct bagua_schedule {
 struct bagua_binding {
   std::shared_ptr<bagua::rt::capi::ContextState> context;
   std::unique_ptr<bagua::rt::Binding> binding; ///< Null after the context's shutdown.
+  std::vector<bagua::rt::Binding::State> states;
 };

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -91,13 +92,17 @@ public:
 
   Status start(fb::Event event, int64_t step) override;
   Status compare(std::string_view text) override;
-  Status openGate(fb::Gate gate) override;
-  StatusOr<bool> wait(std::chrono::nanoseconds slice) override;
-  Statistics statistics() const override;
-  uint64_t wireBytes(fb::Event event) const override {
-    const auto &run = runs_[static_cast<size_t>(event)];
-    return run ? run->plan().wireBytes : 0;
+  Status openGate(fb::Gate gate, bool finite) override;
+  StatusOr<bool> wait(std::chrono::nanoseconds slice) override { return wait(slice, false); }
+  StatusOr<bool> waitUntilGate(std::chrono::nanoseconds slice) override {
+    return wait(slice, true);
   }
+  Status setParameter(const Parameter &parameter) override;
+  std::vector<Binding::State> states() const override;
+  Status readState(size_t state, std::span<std::byte> bytes) const override;
+  Status writeState(size_t state, std::span<const std::byte> bytes) override;
+  Statistics statistics() const override;
+  uint64_t wireBytes(fb::Event event, int64_t step) const override;
 
 protected:
   Status begin(PollContext &context) override {
@@ -125,7 +130,14 @@ protected:
   }
 
 private:
+  using Task::State;
+
+  StatusOr<bool> wait(std::chrono::nanoseconds slice, bool untilGate);
   void notePhase() const;
+  StatusOr<size_t> parameterIndex(const Parameter &parameter) const;
+  Status assign(const Parameter &parameter, size_t index, std::vector<int64_t> &ints,
+                std::vector<double> &floats) const;
+  Status checkState(size_t state, size_t bytes, absl::string_view what) const;
   Status setParameters(const Options &options);
   std::string agreement() const;
   Status resolve(const Options &options);
@@ -136,6 +148,7 @@ private:
   uint64_t id_ = 0; ///< The same on all ranks.
   BindValues bindValues_;
   StepValues values_;
+  States states_;
   std::array<std::unique_ptr<ProgramRun>, kEvents> runs_; ///< By event.
   bool registered_ = false, opened_ = false;
   uint32_t channels_ = 0; ///< Of all programs.
@@ -168,6 +181,105 @@ BindingImpl::~BindingImpl() {
   ignored.IgnoreError();
 }
 
+StatusOr<size_t> BindingImpl::parameterIndex(const Parameter &parameter) const {
+  const auto &declared = schedule_->ir().parameters;
+  for (size_t i = 0; i < declared.size(); ++i)
+    if (declared[i]->name == parameter.name)
+      return i;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "schedule '", schedule_->ir().name, "' has no parameter '", parameter.name, "'; it has ",
+      declared.empty() ? "none"
+                       : absl::StrJoin(declared, ", ", [](std::string *out, const auto &known) {
+                           absl::StrAppend(out, known->name);
+                         })));
+}
+
+Status BindingImpl::assign(const Parameter &parameter, size_t index, std::vector<int64_t> &ints,
+                           std::vector<double> &floats) const {
+  auto refuse = [&](absl::string_view expected) {
+    return absl::InvalidArgumentError(absl::StrCat("parameter '", parameter.name, "' of schedule '",
+                                                   schedule_->ir().name, "' expects ", expected,
+                                                   ", got ", std::get<double>(parameter.value)));
+  };
+  const int64_t *number = std::get_if<int64_t>(&parameter.value);
+  if (schedule_->ir().parameters[index]->is_float) {
+    floats[index] = number ? static_cast<double>(*number) : std::get<double>(parameter.value);
+    return std::isfinite(floats[index]) ? absl::OkStatus() : refuse("a finite number");
+  }
+  if (number == nullptr)
+    return refuse("an integer");
+  ints[index] = *number;
+  return absl::OkStatus();
+}
+
+Status BindingImpl::setParameter(const Parameter &parameter) {
+  BAGUA_TRY(engine_.status());
+  BAGUA_ASSIGN(size_t index, parameterIndex(parameter));
+  if (!schedule_->ir().parameters[index]->per_step)
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter '", parameter.name, "' of schedule '", schedule_->ir().name,
+                     "' is fixed at bind: it is not declared per_step"));
+  if (state() != State::Idle)
+    return absl::FailedPreconditionError(absl::StrCat(
+        "bucket '", bucket_.name, "': parameter '", parameter.name, "' set while program ",
+        current_->plan().program->name, " of step ", values_.step, " runs"));
+  // Only what is right is kept.
+  std::vector<int64_t> ints = values_.intParameters;
+  std::vector<double> floats = values_.floatParameters;
+  BAGUA_TRY(assign(parameter, index, ints, floats));
+  values_.intParameters = std::move(ints);
+  values_.floatParameters = std::move(floats);
+  return absl::OkStatus();
+}
+
+std::vector<Binding::State> BindingImpl::states() const {
+  const fb::ScheduleT &ir = schedule_->ir();
+  std::vector<Binding::State> states;
+  for (const auto &declared : ir.states) {
+    Binding::State state;
+    state.name = declared->name;
+    state.domain = declared->domain;
+    state.onResize = declared->on_resize;
+    state.elements = stateElements(ir, *declared, bindValues_);
+    if (declared->domain == fb::StateDomain::Shard)
+      state.offset =
+          shardOf(bindValues_.length, ir.grain, bindValues_.world, bindValues_.rank).begin;
+    state.bytes = static_cast<uint64_t>(state.elements * elementBytes(bindValues_.dtype));
+    states.push_back(std::move(state));
+  }
+  return states;
+}
+
+Status BindingImpl::checkState(size_t index, size_t bytes, absl::string_view what) const {
+  BAGUA_TRY(engine_.status());
+  if (index >= states_.count())
+    return absl::InvalidArgumentError(absl::StrCat("bucket '", bucket_.name, "': state ", index,
+                                                   ", expected below ", states_.count()));
+  absl::string_view name = schedule_->ir().states[index]->name;
+  if (bytes != states_.committed(index).size())
+    return absl::InvalidArgumentError(absl::StrCat("bucket '", bucket_.name, "': state '", name,
+                                                   "' has ", states_.committed(index).size(),
+                                                   " bytes, got ", bytes));
+  if (state() != State::Idle)
+    return absl::FailedPreconditionError(
+        absl::StrCat("bucket '", bucket_.name, "': state '", name, "' ", what, " while program ",
+                     current_->plan().program->name, " of step ", values_.step, " runs"));
+  return absl::OkStatus();
+}
+
+Status BindingImpl::readState(size_t index, std::span<std::byte> bytes) const {
+  BAGUA_TRY(checkState(index, bytes.size(), "read"));
+  std::span<const std::byte> from = states_.committed(index);
+  std::copy(from.begin(), from.end(), bytes.begin());
+  return absl::OkStatus();
+}
+
+Status BindingImpl::writeState(size_t index, std::span<const std::byte> bytes) {
+  BAGUA_TRY(checkState(index, bytes.size(), "written"));
+  std::copy(bytes.begin(), bytes.end(), states_.committed(index).begin());
+  return absl::OkStatus();
+}
+
 Status BindingImpl::setParameters(const Options &options) {
   const auto &declared = schedule_->ir().parameters;
   bindValues_.intParameters.assign(declared.size(), 0);
@@ -177,26 +289,8 @@ Status BindingImpl::setParameters(const Options &options) {
     bindValues_.floatParameters[i] = declared[i]->default_float;
   }
   for (const Parameter &parameter : options.parameters) {
-    size_t i = 0;
-    while (i < declared.size() && declared[i]->name != parameter.name)
-      ++i;
-    if (i == declared.size())
-      return absl::InvalidArgumentError(absl::StrCat(
-          "schedule '", schedule_->ir().name, "' has no parameter '", parameter.name, "'; it has ",
-          declared.empty() ? "none"
-                           : absl::StrJoin(declared, ", ", [](std::string *out, const auto &known) {
-                               absl::StrAppend(out, known->name);
-                             })));
-    if (declared[i]->is_float && std::holds_alternative<double>(parameter.value))
-      bindValues_.floatParameters[i] = std::get<double>(parameter.value);
-    else if (declared[i]->is_float)
-      bindValues_.floatParameters[i] = static_cast<double>(std::get<int64_t>(parameter.value));
-    else if (std::holds_alternative<int64_t>(parameter.value))
-      bindValues_.intParameters[i] = std::get<int64_t>(parameter.value);
-    else
-      return absl::InvalidArgumentError(
-          absl::StrCat("parameter '", parameter.name, "' of schedule '", schedule_->ir().name,
-                       "' expects an integer, got ", std::get<double>(parameter.value)));
+    BAGUA_ASSIGN(size_t index, parameterIndex(parameter));
+    BAGUA_TRY(assign(parameter, index, bindValues_.intParameters, bindValues_.floatParameters));
   }
   values_.intParameters = bindValues_.intParameters;
   values_.floatParameters = bindValues_.floatParameters;
@@ -217,6 +311,7 @@ std::string BindingImpl::agreement() const {
       {"schedule", {{"name", schedule_->ir().name}, {"digest", schedule_->digestHex()}}},
       {"bucket",
        {{"name", bucket_.name},
+        {"index", bucket_.index},
         {"length", bucket_.length},
         {"dtype", fb::EnumNameDType(bucket_.dtype)}}},
       {"parameters", std::move(parameters)}};
@@ -238,6 +333,7 @@ Status BindingImpl::resolve(const Options &options) {
   Plan::Options planOptions{options.referenceKernels, options.memoryBytesMax};
   std::array<std::unique_ptr<Plan>, kEvents> plans;
   std::array<uint32_t, kEvents> channelBase{};
+  std::vector<StateUse> stateUses(ir.states.size());
   uint32_t channels = 0;
   for (size_t event = 0; event < kEvents; ++event) {
     const fb::ProgramT *program = schedule_->program(static_cast<fb::Event>(event));
@@ -245,20 +341,28 @@ Status BindingImpl::resolve(const Options &options) {
       continue;
     BAGUA_ASSIGN(Plan plan, Plan::resolve(*schedule_, *program, bindValues_, bucket_,
                                           engine_.trace(), planOptions));
+    for (size_t i = 0; i < stateUses.size(); ++i) {
+      stateUses[i].isSent |= plan.stateUses[i].isSent;
+      stateUses[i].hasNext |= plan.stateUses[i].hasNext;
+    }
     plans[event] = std::make_unique<Plan>(std::move(plan));
     channelBase[event] = channels;
     channels += program->channels;
   }
   channels_ = channels;
+  BAGUA_ASSIGN(states_, States::resolve(ir, bindValues_, bucket_, std::move(stateUses),
+                                        options.memoryBytesMax));
   return engine_.exclusively([&]() -> Status {
     BAGUA_TRY(engine_.status());
     engine_.reserveTask();
     registered_ = opened_ = true;
+    BAGUA_TRY(states_.reserve(engine_.transport(), bucket_));
     for (size_t event = 0; event < kEvents; ++event) {
       if (!plans[event])
         continue;
       BAGUA_TRY(plans[event]->reserve(engine_.transport(), id_, channelBase[event]));
-      runs_[event] = std::make_unique<ProgramRun>(std::move(*plans[event]), engine_.workers());
+      runs_[event] =
+          std::make_unique<ProgramRun>(std::move(*plans[event]), engine_.workers(), states_);
     }
     return absl::OkStatus();
   });
@@ -275,6 +379,7 @@ Status BindingImpl::create(const Options &options) {
   bindValues_.localSize = group.localSize();
   bindValues_.nodes = group.nodes();
   bindValues_.length = bucket_.length;
+  bindValues_.bucket = bucket_.index;
   bindValues_.dtype = bucket_.dtype;
   // A bad parameter is this rank's affair, but the others must hear of it: it goes into the
   // exchange.
@@ -322,6 +427,7 @@ Status BindingImpl::start(fb::Event event, int64_t step) {
   values_.step = step;
   current_ = run;
   run->arm(values_);
+  atGate_.store(false, std::memory_order_relaxed);
   engine_.post(*this);
   return absl::OkStatus();
 }
@@ -365,6 +471,7 @@ StatusOr<bool> BindingImpl::advance(PollContext &context) {
     comparing_ = !*equal;
     any = any || *equal;
   }
+  atGate_.store(current_->standsAtGate(), std::memory_order_release);
   return any;
 }
 
@@ -375,7 +482,7 @@ PeerWait BindingImpl::peerWait() const {
   return wait;
 }
 
-Status BindingImpl::openGate(fb::Gate gate) {
+Status BindingImpl::openGate(fb::Gate gate, bool finite) {
   uint32_t bit = uint32_t{1} << static_cast<uint32_t>(gate);
   if (state() == State::Idle) {
     bool any = false;
@@ -388,7 +495,7 @@ Status BindingImpl::openGate(fb::Gate gate) {
   }
   if ((current_->plan().gatesUsed & bit) == 0)
     return absl::OkStatus();
-  if (!current_->openGate(gate))
+  if (!current_->openGate(gate, finite))
     return absl::FailedPreconditionError(absl::StrCat("bucket '", bucket_.name, "': gate ",
                                                       fb::EnumNameGate(gate),
                                                       " opened twice in step ", values_.step));
@@ -396,17 +503,20 @@ Status BindingImpl::openGate(fb::Gate gate) {
   return absl::OkStatus();
 }
 
-StatusOr<bool> BindingImpl::wait(std::chrono::nanoseconds slice) {
+StatusOr<bool> BindingImpl::wait(std::chrono::nanoseconds slice, bool untilGate) {
   if (state() == State::Idle) {
     BAGUA_TRY(engine_.status());
     return true;
   }
   int64_t begin = engine_.clock().nowNs();
-  bool done = engine_.wait(*this, slice);
+  // Once the gates are open the program runs to its end.
+  bool done = engine_.wait(*this, slice, untilGate && current_->waitsForJob());
   waitNs_.fetch_add(static_cast<uint64_t>(engine_.clock().nowNs() - begin),
                     std::memory_order_relaxed);
   if (!done)
     return false;
+  if (state() != State::Done)
+    return true; // At a gate.
   BAGUA_TRY(result());
   rearm();
   notePhase();
@@ -432,6 +542,16 @@ void BindingImpl::end(PollContext &context, const Status &result) {
   busyNs_.fetch_add(static_cast<uint64_t>(context.nowNs - startNs_), std::memory_order_relaxed);
   context.trace.record({startNs_, context.nowNs, values_.step, current_->bytesSent(),
                         current_->plan().spanName, -1, Trace::Track::Program});
+}
+
+uint64_t BindingImpl::wireBytes(fb::Event event, int64_t step) const {
+  const auto &run = runs_[static_cast<size_t>(event)];
+  if (!run)
+    return 0;
+  StepValues values = values_;
+  values.step = step;
+  StatusOr<int64_t> bytes = evaluateInt(*schedule_, run->plan().wireBytes, bindValues_, values);
+  return bytes.ok() && *bytes > 0 ? static_cast<uint64_t>(*bytes) : 0;
 }
 
 Binding::Statistics BindingImpl::statistics() const {

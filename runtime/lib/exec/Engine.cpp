@@ -174,11 +174,11 @@ void Engine::post(Task &task) {
   doorbell_->ring();
 }
 
-bool Engine::wait(Task &task, nanoseconds slice) {
-  if (task.state() == Task::State::Done)
+bool Engine::wait(Task &task, nanoseconds slice, bool untilGate) {
+  auto done = [&] { return task.state() == Task::State::Done || (untilGate && task.atGate()); };
+  if (done())
     return true;
   auto deadline = std::chrono::steady_clock::now() + slice;
-  auto done = [&] { return task.state() == Task::State::Done; };
   Role role(*this, deadline, done);
   if (!role.held())
     return done();
@@ -298,7 +298,9 @@ bool Engine::pollHoldingRole() {
   bool othersWait = false;
   for (size_t i = 0; i < running_.size(); ++i) {
     Task &task = *running_[i];
+    bool wasAtGate = task.atGate();
     StatusOr<bool> advanced = task.advance(context);
+    othersWait = othersWait || (!wasAtGate && task.atGate());
     if (!advanced.ok()) [[unlikely]] {
       // Close the gap first: those before `i` that have finished are gone.
       running_.erase(running_.begin() + static_cast<ptrdiff_t>(kept),

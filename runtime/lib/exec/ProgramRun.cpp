@@ -9,8 +9,8 @@
 
 namespace bagua::rt {
 
-ProgramRun::ProgramRun(Plan plan, Workers &workers)
-    : plan_(std::move(plan)), workers_(workers), job_(workers.makeJob()) {
+ProgramRun::ProgramRun(Plan plan, Workers &workers, States &states)
+    : plan_(std::move(plan)), workers_(workers), states_(states), job_(workers.makeJob()) {
   events_.assign(plan_.eventCount, 0);
   slots_.assign(plan_.slotCount, {});
   size_t transfers = plan_.transfers.size();
@@ -38,7 +38,11 @@ Status ProgramRun::begin(PollContext &) {
     epoch_ = 1;
   }
   bytesSent_ = 0;
-  finished_ = false;
+  finished_ = standsAtGate_ = false;
+  if (statesVersion_ != states_.version()) {
+    plan_.patchStates(states_);
+    statesVersion_ = states_.version();
+  }
   for (const Plan::StepValue &value : plan_.stepValues) {
     if (value.guard != kNone && plan_.guards[value.guard] == 0)
       continue;
@@ -60,11 +64,12 @@ Status ProgramRun::begin(PollContext &) {
       continue;
     }
     const Plan::Transfer &transfer = plan_.transfers[value.target];
-    if (*number < 0 || *number >= plan_.bindValues.world || *number == plan_.bindValues.rank)
-      return absl::InvalidArgumentError(absl::StrCat(
-          plan_.place(value.location), ", step ", step_, ": expects a peer in [0, ",
-          plan_.bindValues.world, ") other than rank ", plan_.bindValues.rank, ", got ", *number));
+    if (*number < 0 || *number >= plan_.bindValues.world)
+      return absl::InvalidArgumentError(absl::StrCat(plan_.place(value.location), ", step ", step_,
+                                                     ": expects a peer in [0, ",
+                                                     plan_.bindValues.world, "), got ", *number));
     peers_[value.target] = static_cast<int32_t>(*number);
+    // Null where it is this rank: there is no such channel.
     ends_[value.target] = plan_.channels[transfer.channel][static_cast<size_t>(*number)];
   }
   return absl::OkStatus();
@@ -107,10 +112,15 @@ StatusOr<bool> ProgramRun::advance(PollContext &context) {
       return slotError(plan_.transfers[held->transfer].location,
                        static_cast<uint32_t>(held - slots_.begin()), "is never released");
     }
+    states_.commit();
+    standsAtGate_ = false;
     finished_ = true;
     return true;
   }
-  if (!any && !launching_ && inFlight_.empty() && !waitsForGate())
+  // A gate on the net queue holds nothing back but what waits for its event.
+  standsAtGate_ = !launching_ && !yielded &&
+                  (cpuStandsAtGate() || (!gateSignals_.empty() && inFlight_.empty()));
+  if (!any && !launching_ && inFlight_.empty() && !standsAtGate_)
     return stuck();
   return any;
 }
@@ -125,6 +135,10 @@ StatusOr<bool> ProgramRun::runQueue(fb::Queue which, PollContext &context, bool 
       break;
     if (step.kind == Plan::Kind::Nothing ||
         (step.guard != kNone && plan_.guards[step.guard] == 0)) {
+      set(step.signal);
+    } else if (step.ifFinite && !isOpen(fb::Gate::BeforeUpdate)) {
+      break;
+    } else if (step.ifFinite && !isFinite(fb::Gate::BeforeUpdate)) {
       set(step.signal);
     } else {
       BAGUA_ASSIGN(Issue issued, issue(step, context));
@@ -154,8 +168,12 @@ StatusOr<ProgramRun::Issue> ProgramRun::issue(const Plan::Step &step, PollContex
     BAGUA_TRY(release(step, context));
     set(step.signal);
     return Issue::Done;
+  case Plan::Kind::Publish:
+    states_.publish(step.item);
+    set(step.signal);
+    return Issue::Done;
   case Plan::Kind::Gate: {
-    bool open = gatesOpen_.load(std::memory_order_acquire) >> step.item & 1;
+    bool open = isOpen(static_cast<fb::Gate>(step.item));
     bool onNet = &step >= plan_.queues[static_cast<size_t>(fb::Queue::Net)].data() &&
                  &step < plan_.queues[static_cast<size_t>(fb::Queue::Net)].data() +
                              plan_.queues[static_cast<size_t>(fb::Queue::Net)].size();
@@ -177,6 +195,10 @@ StatusOr<ProgramRun::Issue> ProgramRun::issueTransfer(const Plan::Step &step,
                                                       PollContext &context) {
   uint32_t index = step.item;
   const Plan::Transfer &transfer = plan_.transfers[index];
+  if (ends_[index] == nullptr) { // To itself: no transfer.
+    set(step.signal);
+    return Issue::Done;
+  }
   if (transfer.isSend) {
     SendOp &op = sends_[index];
     op = {};
@@ -318,15 +340,16 @@ void ProgramRun::cancel() {
   launching_ = false;
   inFlight_.clear();
   gateSignals_.clear();
+  states_.forget();
 }
 
-bool ProgramRun::waitsForGate() const {
-  if (!gateSignals_.empty())
-    return true;
+bool ProgramRun::cpuStandsAtGate() const {
   const Queue &queue = queues_[static_cast<size_t>(fb::Queue::Cpu)];
   const auto &steps = plan_.queues[static_cast<size_t>(fb::Queue::Cpu)];
-  return queue.next != steps.size() && steps[queue.next].kind == Plan::Kind::Gate && !queue.fresh &&
-         queue.waitsLeft == steps[queue.next].waitsEnd;
+  if (queue.next == steps.size() || queue.fresh)
+    return false;
+  const Plan::Step &step = steps[queue.next];
+  return (step.kind == Plan::Kind::Gate || step.ifFinite) && queue.waitsLeft == step.waitsEnd;
 }
 
 Status ProgramRun::slotError(uint32_t location, uint32_t slot, absl::string_view what) const {

@@ -12,7 +12,8 @@ namespace bagua::rt {
 /// but for openGate().
 class ProgramRun {
 public:
-  ProgramRun(Plan plan, Workers &workers);
+  /// `states` must outlive it.
+  ProgramRun(Plan plan, Workers &workers, States &states);
   ~ProgramRun();
   ProgramRun(const ProgramRun &) = delete;
   ProgramRun &operator=(const ProgramRun &) = delete;
@@ -33,10 +34,19 @@ public:
   void cancel();
 
   /// False if it was open already. Any thread.
-  bool openGate(fb::Gate gate) {
-    uint32_t bit = uint32_t{1} << static_cast<uint32_t>(gate);
-    return (gatesOpen_.fetch_or(bit, std::memory_order_acq_rel) & bit) == 0;
+  bool openGate(fb::Gate gate, bool finite) {
+    uint32_t bit = gateBit(gate), bits = finite ? bit | bit << kFiniteShift : bit;
+    uint32_t before = gatesOpen_.load(std::memory_order_relaxed);
+    do {
+      if (before & bit)
+        return false;
+    } while (!gatesOpen_.compare_exchange_weak(before, before | bits, std::memory_order_acq_rel,
+                                               std::memory_order_relaxed));
+    return true;
   }
+  /// Whether the last advance() left the program before a shut gate, with everything that stands
+  /// before it on its queue done.
+  bool standsAtGate() const { return standsAtGate_; }
 
   /// Some gate of the program is still shut.
   bool waitsForJob() const {
@@ -65,6 +75,16 @@ private:
     if (event != kNone)
       events_[event] = epoch_;
   }
+  static constexpr uint32_t kFiniteShift = 16;
+  static constexpr uint32_t gateBit(fb::Gate gate) {
+    return uint32_t{1} << static_cast<uint32_t>(gate);
+  }
+  bool isOpen(fb::Gate gate) const {
+    return (gatesOpen_.load(std::memory_order_acquire) & gateBit(gate)) != 0;
+  }
+  bool isFinite(fb::Gate gate) const {
+    return (gatesOpen_.load(std::memory_order_acquire) & gateBit(gate) << kFiniteShift) != 0;
+  }
   bool ready(Queue &queue, const Plan::Step &step);
   StatusOr<bool> runQueue(fb::Queue which, PollContext &context, bool &yielded);
   StatusOr<Issue> issue(const Plan::Step &step, PollContext &context);
@@ -75,10 +95,12 @@ private:
   void finishTransfer(uint32_t transfer, PollContext &context);
   Status slotError(uint32_t location, uint32_t slot, absl::string_view what) const;
   Status stuck() const;
-  bool waitsForGate() const;
+  bool cpuStandsAtGate() const;
 
   Plan plan_;
   Workers &workers_;
+  States &states_;
+  uint64_t statesVersion_ = 0; ///< That the plan's pointers are of.
   Workers::Job *job_;
   std::vector<uint32_t> events_; ///< Set if equal to epoch_.
   uint32_t epoch_ = 0;
@@ -94,7 +116,9 @@ private:
   Queue queues_[2];
   const StepValues *values_ = nullptr;
   int64_t step_ = 0;
+  /// Bit per gate that is open; shifted by kFiniteShift, bit per gate opened for a finite step.
   std::atomic<uint32_t> gatesOpen_{0};
+  bool standsAtGate_ = false;
   bool launching_ = false;
   bool finished_ = false;
   int64_t launchNs_ = 0;

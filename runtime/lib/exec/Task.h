@@ -39,6 +39,8 @@ public:
   State state() const { return state_.load(std::memory_order_acquire); }
   /// Meaningful once Done.
   const Status &result() const { return result_; }
+  /// Whether it can get no further before the job has opened a gate.
+  bool atGate() const { return atGate_.load(std::memory_order_acquire); }
   /// Back to Idle, by the thread that saw Done.
   void rearm() { state_.store(State::Idle, std::memory_order_release); }
 
@@ -63,6 +65,8 @@ protected:
   virtual std::string describe() const = 0;
   /// The span of a caller's wait for this task; `endNs` is filled in.
   virtual Trace::Span waitSpan(int64_t startNs) const = 0;
+
+  std::atomic<bool> atGate_{false}; ///< Set by advance(), cleared by who starts it.
 
 private:
   std::atomic<State> state_{State::Idle};

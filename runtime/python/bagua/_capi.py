@@ -10,6 +10,8 @@ F32, F64 = 0, 1
 GRADIENT, BEFORE_FORWARD, AFTER_UPDATE = 0, 1, 2
 EVENTS = {"gradient": GRADIENT, "before_forward": BEFORE_FORWARD, "after_update": AFTER_UPDATE}
 BEFORE_UPDATE = 0
+DOMAINS = ("bucket", "shard", "scalar", "neighbors")
+ON_RESIZE = ("mean", "zero", "repartition")
 
 
 class Error(RuntimeError):
@@ -74,6 +76,22 @@ class InitOptions(ctypes.Structure):
     ]
 
 
+class Parameter(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("is_float", ctypes.c_int),
+        ("integer", ctypes.c_int64),
+        ("real", ctypes.c_double),
+    ]
+
+    @classmethod
+    def of(cls, name, value):
+        """An int is an integer, any other number an f64."""
+        if isinstance(value, int):
+            return cls(name.encode(), 0, value, 0.0)
+        return cls(name.encode(), 1, 0, float(value))
+
+
 class Bucket(ctypes.Structure):
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -82,6 +100,20 @@ class Bucket(ctypes.Structure):
         ("dtype", ctypes.c_int),
         ("gradient", ctypes.c_void_p),
         ("weight", ctypes.c_void_p),
+        ("index", ctypes.c_int64),
+        ("parameters", ctypes.POINTER(Parameter)),
+        ("parameter_count", ctypes.c_size_t),
+    ]
+
+
+class State(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("name", ctypes.c_char_p),
+        ("domain", ctypes.c_int),
+        ("on_resize", ctypes.c_int),
+        ("elements", ctypes.c_int64),
+        ("offset", ctypes.c_int64),
     ]
 
 
@@ -101,6 +133,7 @@ _PP = ctypes.POINTER(ctypes.c_void_p)
 _S = ctypes.c_char_p
 _I = ctypes.c_int
 _L = ctypes.c_int64
+_Z = ctypes.c_size_t
 
 # name -> (result, arguments); a result of "code" is checked.
 _FUNCTIONS = {
@@ -128,8 +161,15 @@ _FUNCTIONS = {
     "bagua_unbind": (None, [_P]),
     "bagua_start": ("code", [_P, _I, _L]),
     "bagua_compare": ("code", [_P, _S]),
-    "bagua_open_gate": ("code", [_P, _I]),
+    "bagua_set_parameter": ("code", [_P, ctypes.POINTER(Parameter)]),
+    "bagua_open_gate": ("code", [_P, _I, _I]),
     "bagua_wait": ("code", [_P, _L]),
+    "bagua_wait_gate": ("code", [_P, _L]),
+    "bagua_state_count": ("code", [_P, ctypes.POINTER(_Z)]),
+    "bagua_state_info": ("code", [_P, _Z, ctypes.POINTER(State)]),
+    "bagua_state_read": ("code", [_P, _Z, _P, _Z]),
+    "bagua_state_write": ("code", [_P, _Z, _P, _Z]),
+    "bagua_all_finite": ("code", [_P, _L, _I, ctypes.POINTER(_I)]),
     "bagua_binding_statistics": ("code", [_P, ctypes.POINTER(Statistics)]),
     "bagua_pause_timeout": (None, [_P, _I]),
     "bagua_trace_write": ("code", [_P, _S]),

@@ -39,6 +39,13 @@ def interruptible(function, abort=None):
     return results[0]
 
 
+def all_finite(pointer, length, dtype):
+    """Whether no element at `pointer` is a NaN or an infinity."""
+    result = ctypes.c_int()
+    _capi.call("bagua_all_finite", pointer, length, dtype, ctypes.byref(result))
+    return bool(result.value)
+
+
 class Memory:
     """Transport memory: peers on this host read it in place. Lives until the last reference is gone, also
     after Context.shutdown()."""
@@ -147,9 +154,10 @@ class Context:
         if size:
             self._collective("broadcast", "bagua_broadcast", pointer, size, root)
 
-    def bind(self, schedule, name, length, dtype, gradient=None, weight=None):
-        """Binds `schedule` to a bucket. Collective, in one order on all ranks. Memory must outlive the binding."""
-        binding = Binding(self, schedule, name, length, dtype, gradient, weight)
+    def bind(self, schedule, name, length, dtype, gradient=None, weight=None, index=0, parameters=None):
+        """Binds `schedule` to bucket number `index`, with values for some of its parameters by name. Collective, in one
+        order on all ranks. Memory must outlive the binding."""
+        binding = Binding(self, schedule, name, length, dtype, gradient, weight, index, parameters or {})
         self.bindings.append(binding)
         return binding
 
@@ -185,7 +193,8 @@ class Context:
 class Binding:
     """A schedule on one bucket; its programs run one after the other."""
 
-    def __init__(self, context, schedule, name, length, dtype, gradient, weight):
+    def __init__(self, context, schedule, name, length, dtype, gradient, weight, index, parameters):
+        values = [_capi.Parameter.of(*item) for item in parameters.items()]
         bucket = _capi.Bucket(
             struct_size=ctypes.sizeof(_capi.Bucket),
             name=name.encode(),
@@ -193,6 +202,9 @@ class Binding:
             dtype=dtype,
             gradient=gradient,
             weight=weight,
+            index=index,
+            parameters=(_capi.Parameter * len(values))(*values),
+            parameter_count=len(values),
         )
         handle = ctypes.c_void_p()
         context._collective(  # pylint: disable=protected-access
@@ -220,14 +232,51 @@ class Binding:
     def start(self, event, step):
         _capi.call("bagua_start", self.handle_for("start"), event, step)
 
-    def open_gate(self, gate):
-        _capi.call("bagua_open_gate", self.handle_for("open_gate"), gate)
+    def set_parameter(self, name, value):
+        """Sets a per-step parameter for programs that start from now on."""
+        parameter = _capi.Parameter.of(name, value)
+        _capi.call("bagua_set_parameter", self.handle_for("set_parameter"), ctypes.byref(parameter))
+
+    def open_gate(self, gate, finite=True):
+        _capi.call("bagua_open_gate", self.handle_for("open_gate"), gate, int(finite))
 
     def wait(self):
         """Drives communication until the running program has finished."""
         handle = self.handle_for("wait")
         while _capi.call("bagua_wait", handle, _WAIT_SLICE_MS) == _capi.PENDING:
             pass
+
+    def wait_gate(self):
+        """The same, or until it can get no further before a gate is opened."""
+        handle = self.handle_for("wait_gate")
+        while _capi.call("bagua_wait_gate", handle, _WAIT_SLICE_MS) == _capi.PENDING:
+            pass
+
+    def states(self):
+        """What is kept from step to step: a dict for each state, in the schedule's order."""
+        handle, count = self.handle_for("states"), ctypes.c_size_t()
+        _capi.call("bagua_state_count", handle, ctypes.byref(count))
+        result = []
+        for index in range(count.value):
+            state = _capi.State(struct_size=ctypes.sizeof(_capi.State))
+            _capi.call("bagua_state_info", handle, index, ctypes.byref(state))
+            result.append(
+                {
+                    "index": index,
+                    "name": state.name.decode(),
+                    "domain": _capi.DOMAINS[state.domain],
+                    "on_resize": _capi.ON_RESIZE[state.on_resize],
+                    "elements": state.elements,
+                    "offset": state.offset,
+                }
+            )
+        return result
+
+    def read_state(self, index, pointer, size):
+        _capi.call("bagua_state_read", self.handle_for("read_state"), index, pointer, size)
+
+    def write_state(self, index, pointer, size):
+        _capi.call("bagua_state_write", self.handle_for("write_state"), index, pointer, size)
 
     def statistics(self):
         result = _capi.Statistics(struct_size=ctypes.sizeof(_capi.Statistics))

@@ -11,8 +11,10 @@
 #include <gtest/gtest.h>
 
 #include <barrier>
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <limits>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -23,6 +25,17 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
+
+/// Of f32.
+bagua_bucket bucketOf(const char *name, int64_t length, void *gradient, void *weight) {
+  bagua_bucket bucket = {};
+  bucket.struct_size = sizeof bucket;
+  bucket.name = name;
+  bucket.length = length;
+  bucket.gradient = gradient;
+  bucket.weight = weight;
+  return bucket;
+}
 
 bagua::Schedule parse(const fb::ScheduleT &schedule) {
   StatusOr<std::vector<uint8_t>> bytes = serialize(schedule);
@@ -92,7 +105,7 @@ TEST_P(CApiRunTest, AWholeJob) {
         << bagua_last_error();
     auto *gradient = static_cast<float *>(memory);
     EXPECT_EQ(std::count(gradient, gradient + kLength, 0.0f), kLength);
-    bagua_bucket bucket = {sizeof(bagua_bucket), "b", kLength, BAGUA_F32, gradient, nullptr};
+    bagua_bucket bucket = bucketOf("b", kLength, gradient, nullptr);
     bagua_binding *binding = nullptr;
     ASSERT_EQ(bagua_bind(context, schedule.get(), &bucket, &binding), BAGUA_OK)
         << bagua_last_error();
@@ -135,7 +148,7 @@ TEST(CApiTest, HandlesOutliveTheirContext) {
   ASSERT_EQ(bagua_init(&options, &context), BAGUA_OK) << bagua_last_error();
   void *memory = nullptr;
   ASSERT_EQ(bagua_alloc(context, 400, &memory), BAGUA_OK);
-  bagua_bucket bucket = {sizeof(bagua_bucket), "b", 100, BAGUA_F32, memory, nullptr};
+  bagua_bucket bucket = bucketOf("b", 100, memory, nullptr);
   bagua_binding *binding = nullptr;
   ASSERT_EQ(bagua_bind(context, schedule.get(), &bucket, &binding), BAGUA_OK) << bagua_last_error();
   bagua_shutdown(context);
@@ -188,6 +201,94 @@ TEST(CApiTest, ScheduleInfoSaysWhatAnApplicationNeeds) {
   EXPECT_EQ(info["grain"], 2048);
   EXPECT_EQ(info["programs"][0]["roles"], (nlohmann::json{"gradient"}));
   EXPECT_EQ(info["programs"][0]["gates"], nlohmann::json::array());
+  EXPECT_EQ(info["states"], nlohmann::json::array());
+  EXPECT_EQ(info["needs_finite"], false);
+  info = nlohmann::json::parse(parse(gossipMomentumSchedule()).info());
+  EXPECT_EQ(info["owns_update"], true);
+  EXPECT_EQ(info["needs_finite"], true);
+  EXPECT_EQ(info["programs"][0]["gates"], (nlohmann::json{"before_update"}));
+  EXPECT_EQ(info["programs"][0]["roles"], (nlohmann::json{"gradient", "weight"}));
+  EXPECT_EQ(
+      info["parameters"][1],
+      (nlohmann::json{{"name", "lr"}, {"type", "f64"}, {"default", 0.125}, {"per_step", true}}));
+  EXPECT_EQ(
+      info["states"][0],
+      (nlohmann::json{{"name", "m"}, {"domain", "bucket"}, {"copies", 1}, {"on_resize", "mean"}}));
+}
+
+// A program after the update runs in finite steps only, whatever it does.
+TEST(CApiTest, ProgramsAfterTheUpdateNeedToKnowWhetherTheStepIsFinite) {
+  fb::ScheduleT schedule = gradientAllReduceSchedule();
+  schedule.programs[0]->event = fb::Event::AfterUpdate;
+  EXPECT_EQ(nlohmann::json::parse(parse(schedule).info())["needs_finite"], true);
+}
+
+TEST(CApiTest, ParametersGatesAndStates) {
+  auto schedule = parse(gossipMomentumSchedule());
+  bagua::Context context(aloneOptions());
+  std::vector<float> gradient(10), weight(10, 1.0f), state(10);
+  bagua_bucket bucket = bucketOf("b", 10, gradient.data(), weight.data());
+  bagua_parameter beta = {"beta", 1, 0, 0.5};
+  bucket.parameters = &beta;
+  bucket.parameter_count = 1;
+  bagua::Binding binding = context.bind(schedule, bucket);
+  ASSERT_EQ(binding.states().size(), 1u);
+  EXPECT_STREQ(binding.states()[0].name, "m");
+  EXPECT_EQ(binding.states()[0].domain, BAGUA_STATE_BUCKET);
+  EXPECT_EQ(binding.states()[0].on_resize, BAGUA_RESIZE_MEAN);
+  EXPECT_EQ(binding.states()[0].elements, 10);
+  std::fill(state.begin(), state.end(), 8.0f);
+  binding.writeState(0, state.data(), 40);
+  auto step = [&](int64_t number, double lr, bool finite) {
+    gradient.assign(10, 2.0f);
+    binding.setParameter("lr", lr);
+    binding.start(BAGUA_GRADIENT, number);
+    binding.waitGate();
+    std::vector<float> before = weight;
+    EXPECT_EQ(weight, before);
+    binding.openGate(BAGUA_BEFORE_UPDATE, finite);
+    binding.wait();
+    binding.readState(0, state.data(), 40);
+  };
+  step(0, 0.25, true);
+  EXPECT_EQ(state, std::vector<float>(10, 6.0f)); // 0.5 * 8 + 2
+  EXPECT_EQ(weight, std::vector<float>(10, -0.5f));
+  step(1, 1.0, false);
+  EXPECT_EQ(state, std::vector<float>(10, 6.0f));
+  EXPECT_EQ(weight, std::vector<float>(10, -0.5f));
+  binding.setParameter("lr", int64_t{1});
+  step(2, 1.0, true);
+  EXPECT_EQ(state, std::vector<float>(10, 5.0f));
+  EXPECT_EQ(weight, std::vector<float>(10, -5.5f));
+  EXPECT_THROW(binding.setParameter("beta", 0.1), bagua::Error);
+}
+
+TEST(CApiTest, AllFiniteSeesEveryElement) {
+  auto of = [](const auto &values, bagua_dtype dtype) {
+    int finite = -1;
+    EXPECT_EQ(bagua_all_finite(values.data(), static_cast<int64_t>(values.size()), dtype, &finite),
+              BAGUA_OK)
+        << bagua_last_error();
+    return finite;
+  };
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (size_t length : {size_t{0}, size_t{1}, size_t{4096}, size_t{4097}, size_t{9001}}) {
+    std::vector<float> floats(length, std::numeric_limits<float>::max());
+    std::vector<double> doubles(length, -std::numeric_limits<double>::denorm_min());
+    EXPECT_EQ(of(floats, BAGUA_F32), 1);
+    EXPECT_EQ(of(doubles, BAGUA_F64), 1);
+    for (size_t i : {size_t{0}, length / 2, length - 1})
+      for (double bad : {kInfinity, -kInfinity, std::nan("")}) {
+        if (i >= length)
+          continue;
+        floats[i] = static_cast<float>(bad);
+        doubles[i] = bad;
+        EXPECT_EQ(of(floats, BAGUA_F32), 0) << i << " of " << length;
+        EXPECT_EQ(of(doubles, BAGUA_F64), 0) << i << " of " << length;
+        floats[i] = 1;
+        doubles[i] = 1;
+      }
+  }
 }
 
 TEST(CApiTest, NegativeArguments) {
@@ -250,7 +351,8 @@ TEST(CApiTest, NegativeArguments) {
   refused(bagua_broadcast(context, nullptr, 5, 0), "data");
   refused(bagua_broadcast(context, &bytes, 8, 1), "root");
   refused(bagua_broadcast(context, &bytes, 8, -1), "root");
-  bagua_bucket bucket = {sizeof(bagua_bucket), "b", 10, BAGUA_F32, nullptr, nullptr};
+  bagua_bucket bucket = bucketOf("b", 10, nullptr, nullptr);
+  bagua_binding *other = nullptr;
   refused(bagua_bind(context, good.get(), &bucket, &binding), "gradient");
   bucket.length = -1;
   refused(bagua_bind(context, good.get(), &bucket, &binding), "-1");
@@ -270,7 +372,37 @@ TEST(CApiTest, NegativeArguments) {
   refused(bagua_start(nullptr, BAGUA_GRADIENT, 0), "binding");
   refused(bagua_start(binding, static_cast<bagua_event>(-1), 0), "event");
   refused(bagua_start(binding, BAGUA_GRADIENT, -1), "step");
-  refused(bagua_open_gate(binding, static_cast<bagua_gate>(4)), "gate");
+  refused(bagua_open_gate(binding, static_cast<bagua_gate>(4), 1), "gate");
+  bagua_parameter parameter = {"lr", 1, 0, 0.5};
+  refused(bagua_set_parameter(nullptr, &parameter), "binding");
+  refused(bagua_set_parameter(binding, nullptr), "parameter");
+  refused(bagua_set_parameter(binding, &parameter), "has no parameter 'lr'; it has none");
+  parameter.name = nullptr;
+  refused(bagua_set_parameter(binding, &parameter), "name");
+  bucket.parameters = &parameter;
+  bucket.parameter_count = 1;
+  refused(bagua_bind(context, good.get(), &bucket, &other), "name");
+  bucket.parameters = nullptr;
+  refused(bagua_bind(context, good.get(), &bucket, &other), "parameters");
+  EXPECT_EQ(other, nullptr);
+  size_t count = 7;
+  refused(bagua_state_count(binding, nullptr), "count");
+  EXPECT_EQ(bagua_state_count(binding, &count), BAGUA_OK);
+  EXPECT_EQ(count, 0u);
+  bagua_state state = {};
+  refused(bagua_state_info(binding, 0, &state), "struct_size");
+  state.struct_size = sizeof state;
+  refused(bagua_state_info(binding, 0, &state), "index below 0");
+  refused(bagua_state_read(binding, 0, &state, 4), "state 0");
+  refused(bagua_state_read(binding, 0, nullptr, 4), "data");
+  refused(bagua_state_write(binding, 0, &state, 4), "state 0");
+  refused(bagua_state_write(binding, 0, nullptr, 4), "data");
+  int finite = 0;
+  refused(bagua_all_finite(&finite, -1, BAGUA_F32, &finite), "-1");
+  refused(bagua_all_finite(nullptr, 1, BAGUA_F32, &finite), "data");
+  refused(bagua_all_finite(&finite, 1, static_cast<bagua_dtype>(9), &finite), "dtype");
+  refused(bagua_all_finite(&finite, 1, BAGUA_F32, nullptr), "answer");
+  refused(bagua_wait_gate(binding, -1), "slice_ms");
   refused(bagua_wait(binding, -1), "slice_ms");
   refused(bagua_binding_statistics(binding, nullptr), "statistics");
   refused(bagua_trace_write(context, nullptr), "path");
@@ -313,8 +445,7 @@ TEST(CApiTest, TheTraceShowsProgramsKernelsAndMessages) {
   auto schedule = parse(bytegradSchedule());
   runContexts(connection("View"), 2, [&](bagua_context *context) {
     std::vector<float> gradient(5000, 1.0f);
-    bagua_bucket bucket = {sizeof(bagua_bucket), "layer1", 5000, BAGUA_F32,
-                           gradient.data(),      nullptr};
+    bagua_bucket bucket = bucketOf("layer1", 5000, gradient.data(), nullptr);
     bagua_binding *binding = nullptr;
     ASSERT_EQ(bagua_bind(context, schedule.get(), &bucket, &binding), BAGUA_OK)
         << bagua_last_error();
@@ -366,7 +497,7 @@ TEST(CApiTest, B60_AForkedChildCannotUseTheContextAndFreesNothing) {
   ASSERT_EQ(bagua_alloc(context, 1 << 20, &memory), BAGUA_OK);
   std::fill_n(static_cast<char *>(memory), 1 << 20, 'x');
   bagua::Schedule schedule = parse(gradientAllReduceSchedule());
-  bagua_bucket bucket = {sizeof(bagua_bucket), "b", 1 << 18, BAGUA_F32, memory, nullptr};
+  bagua_bucket bucket = bucketOf("b", 1 << 18, memory, nullptr);
   bagua_binding *binding = nullptr;
   ASSERT_EQ(bagua_bind(context, schedule.get(), &bucket, &binding), BAGUA_OK);
   pid_t child = ::fork();
@@ -397,12 +528,7 @@ TEST(CApiTest, ShutdownWhileAProgramRunsEndsItAndTellsThePeer) {
   std::barrier<> ended(2);
   runContexts(connection("View"), 2, [&](bagua_context *context) {
     int rank = bagua_rank(context);
-    bagua_bucket bucket = {sizeof(bagua_bucket),
-                           "b",
-                           1000,
-                           BAGUA_F32,
-                           gradients[static_cast<size_t>(rank)].data(),
-                           nullptr};
+    bagua_bucket bucket = bucketOf("b", 1000, gradients[static_cast<size_t>(rank)].data(), nullptr);
     bagua_binding *binding = nullptr;
     ASSERT_EQ(bagua_bind(context, schedule.get(), &bucket, &binding), BAGUA_OK)
         << bagua_last_error();
@@ -429,12 +555,7 @@ TEST(CApiTest, AStepThatTheJobLeftOpenDisturbsNoPeer) {
   std::barrier<> left(2);
   runContexts(connection("View"), 2, [&](bagua_context *context) {
     int rank = bagua_rank(context);
-    bagua_bucket bucket = {sizeof(bagua_bucket),
-                           "b",
-                           1000,
-                           BAGUA_F32,
-                           nullptr,
-                           weights[static_cast<size_t>(rank)].data()};
+    bagua_bucket bucket = bucketOf("b", 1000, nullptr, weights[static_cast<size_t>(rank)].data());
     bagua_binding *binding = nullptr;
     ASSERT_EQ(bagua_bind(context, schedule.get(), &bucket, &binding), BAGUA_OK)
         << bagua_last_error();
@@ -457,8 +578,7 @@ TEST_P(CApiRunTest, TextsAreComparedWhileAProgramRuns) {
   std::barrier<> failed(kWorld);
   runContexts(GetParam(), kWorld, [&](bagua_context *context) {
     auto rank = static_cast<size_t>(bagua_rank(context));
-    bagua_bucket bucket = {sizeof(bagua_bucket),   "b",    1000, BAGUA_F32,
-                           gradients[rank].data(), nullptr};
+    bagua_bucket bucket = bucketOf("b", 1000, gradients[rank].data(), nullptr);
     bagua_binding *binding = nullptr;
     ASSERT_EQ(bagua_bind(context, schedule.get(), &bucket, &binding), BAGUA_OK)
         << bagua_last_error();
@@ -505,8 +625,7 @@ TEST(CApiTest, AbortEndsWhatThePeersWaitIn) {
     std::barrier<> failed(2);
     runContexts(connection("WindowMapped"), 2, [&](bagua_context *context) {
       auto rank = static_cast<size_t>(bagua_rank(context));
-      bagua_bucket bucket = {sizeof(bagua_bucket),   "b",    1000, BAGUA_F32,
-                             gradients[rank].data(), nullptr};
+      bagua_bucket bucket = bucketOf("b", 1000, gradients[rank].data(), nullptr);
       bagua_binding *binding = nullptr;
       ASSERT_EQ(bagua_bind(context, schedule.get(), &bucket, &binding), BAGUA_OK)
           << bagua_last_error();

@@ -36,6 +36,17 @@ bagua_init_options optionsOf(const RankContext &rank, const std::string &transpo
   return options;
 }
 
+/// Of f32.
+bagua_bucket bucketOf(const char *name, int64_t length, void *gradient, void *weight) {
+  bagua_bucket bucket = {};
+  bucket.struct_size = sizeof bucket;
+  bucket.name = name;
+  bucket.length = length;
+  bucket.gradient = gradient;
+  bucket.weight = weight;
+  return bucket;
+}
+
 bagua::Schedule parse(const fb::ScheduleT &schedule) {
   StatusOr<std::vector<uint8_t>> bytes = serialize(schedule);
   BAGUA_CHECK(bytes.ok());
@@ -81,8 +92,8 @@ BAGUA_RANK_PROGRAM(all_algorithms) {
         }
         std::copy(inputs[rank].begin(), inputs[rank].end(), data);
         std::string name = "bucket " + std::to_string(number++);
-        bagua_bucket bucket = {
-            0, name.c_str(), length, BAGUA_F32, weight ? nullptr : data, weight ? data : nullptr};
+        bagua_bucket bucket =
+            bucketOf(name.c_str(), length, weight ? nullptr : data, weight ? data : nullptr);
         bagua::Binding binding = self.bind(schedules[algorithm], bucket);
         bagua_event event = weight ? BAGUA_BEFORE_FORWARD : BAGUA_GRADIENT;
         binding.start(event, 0);
@@ -108,7 +119,7 @@ BAGUA_RANK_PROGRAM(steps_for_ever) {
     bagua::Context self(optionsOf(context, "window"));
     bagua::Schedule schedule = parse(bytegradSchedule());
     std::vector<float> gradient(1'000'003, 1.0f);
-    bagua_bucket bucket = {0, "layer1", 1'000'003, BAGUA_F32, gradient.data(), nullptr};
+    bagua_bucket bucket = bucketOf("layer1", 1'000'003, gradient.data(), nullptr);
     bagua::Binding binding = self.bind(schedule, bucket);
     for (int64_t step = 0;; ++step) {
       if (step == 5 && context.rank() == 1) {
@@ -129,8 +140,8 @@ BAGUA_RANK_PROGRAM(other_length) {
   return guarded([&] {
     bagua::Context self(optionsOf(context, "window"));
     std::vector<float> gradient(100);
-    bagua_bucket bucket = {0,         "layer1",        context.rank() == 2 ? 99 : 100,
-                           BAGUA_F32, gradient.data(), nullptr};
+    bagua_bucket bucket =
+        bucketOf("layer1", context.rank() == 2 ? 99 : 100, gradient.data(), nullptr);
     self.bind(parse(gradientAllReduceSchedule()), bucket);
     return 0;
   });
