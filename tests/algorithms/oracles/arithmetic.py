@@ -57,3 +57,18 @@ def grain_of(*codecs):
 
 def finite(arrays):
     return all(np.isfinite(array).all() for array in arrays)
+
+
+def strided_sum(terms):
+    """Sum of doubles: 64 strided partials, then a tree (SPEC.md, "Sums of many")."""
+    rows = -(-len(terms) // 64)
+    table = np.zeros(rows * 64)
+    table[: len(terms)] = terms
+    partials = np.zeros(64)
+    for row in table.reshape(rows, 64):
+        partials = partials + row
+    width = 32
+    while width:
+        partials[:width] = partials[:width] + partials[width : 2 * width]
+        width //= 2
+    return partials[0]

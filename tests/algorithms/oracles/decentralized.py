@@ -70,7 +70,7 @@ class Replicas(Job):
         """Encodes, sends to the neighbours; what each rank's neighbours and itself decode."""
         packed = self.encode(self.codec, values, 0)
         self.exchange(self.topology, [len(data) for data in packed])
-        return self.decode_all(self.codec, packed)
+        return self.decode_all(self.codec, packed, 0)
 
     def heard(self, n, d):
         """n + what each neighbour sent."""

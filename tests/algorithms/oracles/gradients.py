@@ -38,7 +38,7 @@ class GatheredMean(Job):
     def gradient(self, g, w):
         if self.world == 1:
             return g, None
-        return self.mean_of_all(self.codec, self.encode(self.codec, g, 0)), None
+        return self.mean_of_all(self.codec, self.encode(self.codec, g, 0), 0), None
 
 
 class SignMajority(Job):
@@ -57,9 +57,9 @@ class SignMajority(Job):
         if self.world == 1:
             return g, None
         packed = self.encode(self.codec, [self.vote(x) for x in g], 0)
-        owned = [self.vote(x) for x in self.scatter(self.codec, packed, fold)]
+        owned = [self.vote(x) for x in self.scatter(self.codec, packed, 0, fold)]
         first = [begin for begin, _ in self.shard_ranges()]
-        return self.gather(self.codec, self.encode(self.codec, owned, 1, first)), None
+        return self.gather(self.codec, self.encode(self.codec, owned, 1, first), 1), None
 
 
 class Memory(Job):
@@ -78,9 +78,9 @@ class Memory(Job):
             return g, None
         c = [g[r] + self.states["e"][r] for r in range(self.world)]
         packed = self.encode(self.codec, c, 0)
-        d = self.decode_all(self.codec, packed)
+        d = self.decode_all(self.codec, packed, 0)
         self.stage("e", [c[r] - d[r] for r in range(self.world)])
-        return self.mean_of_all(self.codec, packed), None
+        return self.mean_of_all(self.codec, packed, 0), None
 
 
 class DoubleSqueeze(Job):
@@ -102,14 +102,16 @@ class DoubleSqueeze(Job):
         ranks = range(self.world)
         c = [x[r] + self.states["ew"][r] for r in ranks]
         packed = self.encode(self.codec, c, op)
-        d = self.decode_all(self.codec, packed)
+        d = self.decode_all(self.codec, packed, op)
         self.stage("ew", [c[r] - d[r] for r in ranks])
-        owned = self.scatter(self.codec, packed)
+        owned = self.scatter(self.codec, packed, op)
         s = [owned[r] + self.states["es"][r] for r in ranks]
         first = [begin for begin, _ in self.shard_ranges()]
         packed = self.encode(self.codec, s, op + 1, first)
-        self.stage("es", [s[r] - self.codec.decode(packed[r], len(s[r])) for r in ranks])
-        return self.gather(self.codec, packed)
+        draws = [self.draws(self.codec, r, op + 1) for r in ranks]
+        kept = [self.codec.decode(packed[r], len(s[r]), first[r], draws[r]) for r in ranks]
+        self.stage("es", [s[r] - kept[r] for r in ranks])
+        return self.gather(self.codec, packed, op + 1)
 
 
 class Ef21(Job):
@@ -128,9 +130,9 @@ class Ef21(Job):
             return g, None
         ranks = range(self.world)
         packed = self.encode(self.codec, [g[r] - self.states["local"][r] for r in ranks], 0)
-        d = self.decode_all(self.codec, packed)
+        d = self.decode_all(self.codec, packed, 0)
         self.stage("local", [self.states["local"][r] + d[r] for r in ranks])
-        average = self.mean_of_all(self.codec, packed)
+        average = self.mean_of_all(self.codec, packed, 0)
         shared = [self.states["shared"][r] + average[r] for r in ranks]
         self.stage("shared", shared)
         return shared, None

@@ -6,6 +6,7 @@ import numpy as np
 
 from .arithmetic import F32, finite, mean, mix, quiet, shards
 from .codecs import Draws
+from .philox import SHARED
 
 
 @dataclass
@@ -106,19 +107,24 @@ class Job:
     def encode(self, codec, values, op, first=None):
         """Encode number `op` of the algorithm: bytes by rank."""
         return [
-            codec.encode(values[rank], first[rank] if first else 0, self.draws(rank, op))
+            codec.encode(values[rank], first[rank] if first else 0, self.draws(codec, rank, op))
             for rank in range(self.world)
         ]
 
-    def draws(self, rank, op):
+    def draws(self, codec, rank, op):
+        rank = SHARED if codec.shared else rank
         return Draws(seed=self.seed, step=self.step_number, rank=rank, op=op)
 
-    def decode_all(self, codec, packed):
-        return [codec.decode(data, self.length) for data in packed]
+    def decode_all(self, codec, packed, op):
+        """Of whole buckets."""
+        return [
+            codec.decode(data, self.length, 0, self.draws(codec, rank, op))
+            for rank, data in enumerate(packed)
+        ]
 
-    def scatter(self, codec, packed, reduce=mean):
+    def scatter(self, codec, packed, op, reduce=mean):
         """Each rank's shard of the mean, or the sum, of what all ranks packed."""
-        values = self.decode_all(codec, packed)
+        values = self.decode_all(codec, packed, op)
         ranges = self.shard_ranges()
         for rank in range(self.world):
             for other, (begin, end) in enumerate(ranges):
@@ -126,12 +132,13 @@ class Job:
                     self.wire.send(rank, other, codec.packed_bytes(end - begin))
         return [reduce([value[begin:end] for value in values]) for begin, end in ranges]
 
-    def gather(self, codec, packed):
+    def gather(self, codec, packed, op):
         """The shards that their owners packed, on every rank."""
         for rank in range(self.world):
             self.send_others(rank, len(packed[rank]))
         values = [
-            codec.decode(data, end - begin) for data, (begin, end) in zip(packed, self.shard_ranges())
+            codec.decode(packed[rank], end - begin, begin, self.draws(codec, rank, op))
+            for rank, (begin, end) in enumerate(self.shard_ranges())
         ]
         return [np.concatenate(values)] * self.world
 
@@ -139,15 +146,15 @@ class Job:
         """Encodes 0 and 1 from `op` on: to the owner, and from it."""
         if self.world == 1:
             return x
-        owned = self.scatter(codec, self.encode(codec, x, op))
+        owned = self.scatter(codec, self.encode(codec, x, op), op)
         first = [begin for begin, _ in self.shard_ranges()]
-        return self.gather(codec, self.encode(codec, owned, op + 1, first))
+        return self.gather(codec, self.encode(codec, owned, op + 1, first), op + 1)
 
-    def mean_of_all(self, codec, packed):
+    def mean_of_all(self, codec, packed, op):
         """Each rank sends all of its packed bucket to every other, and averages what it has."""
         for rank in range(self.world):
             self.send_others(rank, len(packed[rank]))
-        return [mean(self.decode_all(codec, packed))] * self.world
+        return [mean(self.decode_all(codec, packed, op))] * self.world
 
     def exchange(self, topology, sizes, round=0):
         """Each rank sends so many bytes to all who hear it."""

@@ -58,9 +58,9 @@ class QsparseLocalSgd(Anchored):
         ranks = range(self.world)
         c = [(x[r] - w[r]) + self.states["e"][r] for r in ranks]
         packed = self.encode(self.codec, c, 0)
-        d = self.decode_all(self.codec, packed)
+        d = self.decode_all(self.codec, packed, 0)
         self.stage("e", [c[r] - d[r] for r in ranks])
-        average = self.mean_of_all(self.codec, packed)
+        average = self.mean_of_all(self.codec, packed, 0)
         return [x[r] - average[r] for r in ranks]
 
 

@@ -21,3 +21,26 @@ def philox4x32(counter, key):
         )
         k0, k1 = (k0 + _W0) & 0xFFFFFFFF, (k1 + _W1) & 0xFFFFFFFF
     return tuple(word.astype(np.uint32) for word in (c0, c1, c2, c3))
+
+SHARED = 2**64 - 1  # in place of the rank, where all ranks draw the same numbers
+
+
+def words(draws, first, count):
+    """The 32 random bits of elements first … first + count − 1 of a bucket (SPEC.md, "Random numbers")."""
+
+    def halves(x):
+        return int(x) & 0xFFFFFFFF, int(x) >> 32 & 0xFFFFFFFF
+
+    outer = philox4x32((*halves(draws.seed), *halves(draws.step)), halves(draws.op))
+    rank = [half ^ int(word) for half, word in zip(halves(draws.rank), outer[2:])]
+    inner = philox4x32((*rank, *halves(draws.bucket)), outer[:2])
+    index = np.arange(first, first + count, dtype=np.uint64)
+    group = index // np.uint64(4)
+    counter = (group & _LOW, group >> np.uint64(32), np.uint64(inner[2]), np.uint64(inner[3]))
+    four = np.stack(philox4x32(counter, inner[:2]))
+    return four[(index % np.uint64(4)).astype(int), np.arange(count)]
+
+
+def uniform(word):
+    """In [0, 1), 24 bits."""
+    return (word >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)

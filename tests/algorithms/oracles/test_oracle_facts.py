@@ -9,7 +9,21 @@ import torch
 
 from oracles import adam, decentralized, gradients, local_steps
 from oracles.arithmetic import bits, finite, grain_of, mean, shards
-from oracles.codecs import Identity, MinMax, pack_codes, unpack_codes
+from oracles.codecs import (
+    BF16,
+    F16,
+    Draws,
+    Identity,
+    MinMax,
+    MinMaxReference,
+    Qsgd,
+    RandK,
+    Sign,
+    Ternary,
+    TopK,
+    pack_codes,
+    unpack_codes,
+)
 from oracles.job import run
 from oracles.philox import philox4x32
 from oracles.topologies import (
@@ -152,6 +166,113 @@ def test_minmax_marks_the_block_that_is_not_finite_and_no_other():
     x[70] = np.inf
     y = MinMax(8, 64).decode(MinMax(8, 64).encode(x), 200)
     assert np.isnan(y[64:128]).all() and (y[:64] == 1).all() and (y[128:] == 1).all()
+
+
+CODECS = {
+    "identity": Identity(),
+    "f16": F16(),
+    "bf16": BF16(),
+    "minmax": MinMax(5, 64),
+    "minmax_reference": MinMaxReference(64),
+    "qsgd, l2": Qsgd(7, 64),
+    "qsgd, max": Qsgd(127, 64, "max"),
+    "ternary": Ternary(64),
+    "sign": Sign(64),
+    "topk": TopK(3, 64),
+    "randk": RandK(5, 64, True),
+}
+
+
+@pytest.mark.parametrize("name", CODECS)
+@pytest.mark.parametrize("count", [0, 1, 7, 63, 64, 65, 200])
+def test_packed_bytes_are_exact_and_parts_lie_end_to_end(name, count):
+    codec, x = CODECS[name], np.random.default_rng(count).standard_normal(count, np.float32)
+    draws = Draws(3, 1, 4, 1, 5)
+    data = codec.encode(x, 0, draws)
+    assert len(data) == codec.packed_bytes(count)
+    assert data == codec.encode(x[:64], 0, draws) + codec.encode(x[64:], 64, draws)
+    assert codec.decode(data, count, 0, draws).shape == (count,)
+    whole = codec.decode(data, count, 0, draws)[64:]
+    assert_same([whole], [codec.decode(data[codec.packed_bytes(min(64, count)) :], len(whole), 64, draws)])
+
+
+def test_packed_bytes_are_the_closed_formulas():
+    for length in (1, 64, 65, 1000):
+        blocks = -(-length // 64)
+        assert Qsgd(7, 64).packed_bytes(length) == 4 * blocks + -(-length * 4 // 8)
+        assert Qsgd(127, 64).packed_bytes(length) == 4 * blocks + length
+        assert Ternary(64).packed_bytes(length) == 4 * blocks + -(-length // 4)
+        assert Sign(64).packed_bytes(length) == 4 * blocks + -(-length // 8)
+        assert TopK(3, 64).packed_bytes(length) == 6 * -(-length * 3 // 64)
+        assert RandK(3, 64, False).packed_bytes(length) == 4 * -(-length * 3 // 64)
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_zeros_stay_zeros_and_what_is_not_finite_stays_so(name):
+    codec, x = CODECS[name], np.zeros(200, np.float32)
+    assert not codec.decode(codec.encode(x), 200).any()
+    x = np.random.default_rng(1).standard_normal(200, np.float32)
+    clean = codec.decode(codec.encode(x), 200)
+    for bad in (np.nan, np.inf):
+        x[70] = bad
+        with np.errstate(invalid="ignore"):
+            y = codec.decode(codec.encode(x), 200)
+        assert not np.isfinite(y[70]) or (name, bad) == ("minmax_reference", bad)
+        outside = np.r_[0:64, 128:200]
+        np.testing.assert_array_equal(y[outside], clean[outside])
+
+
+@pytest.mark.parametrize("name", ["qsgd, l2", "qsgd, max", "ternary", "randk"])
+def test_random_codecs_are_right_on_average(name):
+    codec, x = CODECS[name], np.random.default_rng(2).standard_normal(128, np.float32)
+    draws = [Draws(seed=9, step=step) for step in range(1000)]
+    y = np.array([codec.decode(codec.encode(x, 0, d), 128, 0, d) for d in draws], float)
+    spread = y.std(0) / np.sqrt(len(draws)) + 1e-6
+    assert (np.abs(y.mean(0) - x) < 5 * spread).all()
+    assert name != "randk" or ((y == 0).sum(0) > 750).all()
+
+
+def test_qsgd_and_ternary_are_worked_by_hand():
+    x = np.array([3, -4, 0, 0, 0, 0, 0, 0], np.float32)
+    y = Qsgd(5, 8).decode(Qsgd(5, 8).encode(x), 8)  # the norm is 5, a level is 1: nothing to round
+    np.testing.assert_array_equal(y, x)
+    assert Qsgd(5, 8).encode(x) == np.float32(5).tobytes() + pack_codes(np.array([8, 1] + [5] * 6), 4)
+    y = Ternary(8).decode(Ternary(8).encode(x), 8)
+    assert y[1] == -4 and y[0] in (0, 4) and not y[2:].any()
+
+
+def test_sign_topk_and_halves_are_worked_by_hand():
+    x = np.array([1, -2, 3, -0.0, 0, -6, 3, 1], np.float32)
+    assert Sign(8).encode(x) == np.float32(2).tobytes() + bytes([0b00100010])
+    np.testing.assert_array_equal(TopK(3, 8).decode(TopK(3, 8).encode(x), 8), [0, 0, 3, 0, 0, -6, 3, 0])
+    np.testing.assert_array_equal(TopK(2, 8).decode(TopK(2, 8).encode(x), 8), [0, 0, 3, 0, 0, -6, 0, 0])
+    x = np.array([1e30, -1e30, 1 + 2**-12, 3.4e38, np.inf, np.nan], np.float32)
+    assert_same([F16().decode(F16().encode(x), 6)], [np.array([65504, -65504, 1, 65504, np.inf, np.nan])])
+    most = np.float32((2 - 2**-7) * 2.0**127)
+    y = BF16().decode(BF16().encode(x), 6)
+    assert y[2] == 1 and y[3] == most and np.isinf(y[4]) and np.isnan(y[5])
+    assert abs(y[0] - 1e30) <= 1e30 * 2**-8 and y[1] == -y[0]
+
+
+def test_randk_draws_the_same_everywhere_and_sums():
+    codec = RandK(5, 64, False)
+    a, b = (np.random.default_rng(s).integers(-8, 8, 150).astype(np.float32) for s in (1, 2))
+    draws = Draws(seed=1, step=2)
+    packed = [np.frombuffer(codec.encode(x, 0, draws), "<f4") for x in (a, b)]
+    together = codec.decode((packed[0] + packed[1]).tobytes(), 150, 0, draws)
+    np.testing.assert_array_equal(together, codec.decode(codec.encode(a + b, 0, draws), 150, 0, draws))
+
+
+def test_minmax_reference_has_the_faults_that_were_measured():
+    x = np.random.default_rng(3).standard_normal(4096, np.float32)
+    codec = MinMaxReference(4096)
+
+    def error(x):
+        return np.linalg.norm(codec.decode(codec.encode(x), 4096) - x) / np.linalg.norm(x)
+
+    assert error(x) < 0.01
+    assert 0.08 < error(x * np.float32(1e-9)) < 0.2
+    assert error(x * np.float32(1e-10)) > 0.8
 
 
 # Topologies.
