@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Callable
 
 from . import adam, decentralized, gradients, local_steps
-from .codecs import MinMax
+from .codecs import MinMax, Qsgd, RandK, Sign, Ternary, TopK
 
 
 @dataclass
@@ -21,15 +21,26 @@ def with_codec(job, codec, **options):
     return Algorithm(lambda w, **named: job(w, codec=codec, **named), codec.block, **options)
 
 
-MINMAX8 = MinMax(8, 2048)
-MINMAX4 = MinMax(4, 512)
+MINMAX8, MINMAX4 = MinMax(8, 2048), MinMax(4, 512)
+SIGN, TOPK = Sign(4096), TopK(64, 4096)
 ADAM = dict(owns_update=True, replicas_equal=True, parameters=dict(warmup=7, weight_decay=0.05, lr=0.01))
+EQUAL = dict(replicas_equal=True)
+SEED = dict(parameters=dict(seed=5))
 
 ALGORITHMS = {
-    "gradient_allreduce": Algorithm(gradients.GradientAllReduce, replicas_equal=True),
-    "bytegrad": with_codec(gradients.CompressedAllReduce, MINMAX8, replicas_equal=True),
+    "gradient_allreduce": Algorithm(gradients.GradientAllReduce, **EQUAL),
+    "bytegrad": with_codec(gradients.CompressedAllReduce, MINMAX8, **EQUAL),
+    "qsgd": with_codec(gradients.CompressedAllReduce, Qsgd(7, 512, "l2"), **EQUAL, **SEED),
+    "terngrad": with_codec(gradients.GatheredMean, Ternary(512), **EQUAL, **SEED),
+    "random_k": with_codec(gradients.GatheredMean, RandK(64, 4096, True), **EQUAL, **SEED),
+    "signsgd_majority": with_codec(gradients.SignMajority, SIGN, **EQUAL),
+    "ef_signsgd": with_codec(gradients.Memory, SIGN, **EQUAL),
+    "topk_memory": with_codec(gradients.Memory, TOPK, **EQUAL),
+    "doublesqueeze": with_codec(gradients.DoubleSqueeze, SIGN, **EQUAL),
+    "ef21": with_codec(gradients.Ef21, TOPK, **EQUAL),
+    "one_step_late": Algorithm(gradients.OneStepLate, **EQUAL),
     "qadam": with_codec(adam.QAdam, MINMAX8, **ADAM),
-    "one_step_late": Algorithm(gradients.OneStepLate, replicas_equal=True),
+    "onebit_adam": with_codec(adam.OneBitAdam, SIGN, **ADAM),
     "decentralized": Algorithm(decentralized.Mixing, keeps_average=True),
     "decentralized_all": Algorithm(decentralized.DecentralizedAll, parameters=dict(interval=3)),
     "decentralized_shift_one": Algorithm(
@@ -37,11 +48,16 @@ ALGORITHMS = {
     ),
     "one_peer_exponential": Algorithm(decentralized.OnePeer, keeps_average=True),
     "low_precision_decentralized": with_codec(decentralized.DcdPsgd, MINMAX8),
+    "dcd_psgd": with_codec(decentralized.DcdPsgd, Qsgd(7, 512, "max"), **SEED),
+    "choco_sgd": with_codec(decentralized.ChocoSgd, SIGN, keeps_average=True),
     "deepsqueeze": with_codec(decentralized.DeepSqueeze, MINMAX4, keeps_average=True),
     "d2": Algorithm(decentralized.D2, keeps_average=True),
     "sgp": Algorithm(decentralized.Sgp, keeps_average=True),
     "local_sgd": Algorithm(local_steps.LocalSgd, parameters=dict(interval=4)),
     "post_local_sgd": Algorithm(local_steps.PostLocalSgd, parameters=dict(interval=4, warmup=6)),
+    "qsparse_local_sgd": with_codec(
+        local_steps.QsparseLocalSgd, TOPK, parameters=dict(interval=4)
+    ),
     "slowmo": Algorithm(local_steps.SlowMo, parameters=dict(interval=4)),
     "diloco": Algorithm(local_steps.DiLoCo, parameters=dict(interval=5)),
 }

@@ -39,8 +39,9 @@ class Job:
     """Ranks run handlers in the order before_forward, gradient, [update of the job], after_update.
 
     A handler gets lists by rank and may return a list by rank. States are staged by `stage` and
-    become `self.states` at the end of the step, if no rank's gradient holds a non-finite element;
-    otherwise neither states nor weights change, and after_update does not run.
+    become `self.states` before the update of the job, or after after_update, if no rank's gradient
+    holds a non-finite element; otherwise neither states nor weights change, and after_update does
+    not run.
     """
 
     grain = 1
@@ -48,7 +49,7 @@ class Job:
     defaults = {}
 
     def __init__(self, weights, sgd=0.0, **parameters):
-        unknown = set(parameters) - set(self.defaults)
+        unknown = set(parameters) - set(self.defaults) - {"seed"}
         assert not unknown, f"unknown parameters {unknown}"
         self.world, self.length = len(weights), len(weights[0])
         self.weights = [np.array(w, dtype=np.float32) for w in weights]
@@ -173,6 +174,9 @@ class Job:
         ]
 
     # A step.
+    def commit(self):
+        self.states, self.staged = {**self.states, **self.staged}, {}
+
     @quiet
     def step(self, gradients):
         self.wire, self.staged = Wire(self.world), {}
@@ -188,10 +192,11 @@ class Job:
             elif self.sgd:
                 weights = [w - F32(self.sgd) * g for w, g in zip(weights, delivered)]
             self.weights = [np.array(w, dtype=np.float32) for w in weights]
+            self.commit()
             after = self.after_update([w.copy() for w in self.weights])
             if after is not None:
                 self.weights = [np.array(w, dtype=np.float32) for w in after]
-            self.states = {**self.states, **self.staged}
+            self.commit()
         self.step_number += 1
         return Step(
             [g.copy() for g in delivered],

@@ -1,5 +1,7 @@
 """Philox4x32-10 (Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3, SC'11)."""
 
+import functools
+
 import numpy as np
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
@@ -25,8 +27,9 @@ def philox4x32(counter, key):
 SHARED = 2**64 - 1  # in place of the rank, where all ranks draw the same numbers
 
 
-def words(draws, first, count):
-    """The 32 random bits of elements first … first + count − 1 of a bucket (SPEC.md, "Random numbers")."""
+@functools.lru_cache(256)
+def stream(draws):
+    """Key and upper counter words (SPEC.md, "Random numbers")."""
 
     def halves(x):
         return int(x) & 0xFFFFFFFF, int(x) >> 32 & 0xFFFFFFFF
@@ -34,11 +37,15 @@ def words(draws, first, count):
     outer = philox4x32((*halves(draws.seed), *halves(draws.step)), halves(draws.op))
     rank = [half ^ int(word) for half, word in zip(halves(draws.rank), outer[2:])]
     inner = philox4x32((*rank, *halves(draws.bucket)), outer[:2])
-    index = np.arange(first, first + count, dtype=np.uint64)
-    group = index // np.uint64(4)
-    counter = (group & _LOW, group >> np.uint64(32), np.uint64(inner[2]), np.uint64(inner[3]))
-    four = np.stack(philox4x32(counter, inner[:2]))
-    return four[(index % np.uint64(4)).astype(int), np.arange(count)]
+    return inner[:2], inner[2:]
+
+
+def words(draws, first, count):
+    """The 32 random bits of elements first … first + count − 1 of a bucket."""
+    key, upper = stream(draws)
+    group = np.arange(first // 4, (first + count + 3) // 4, dtype=np.uint64)
+    counter = (group & _LOW, group >> np.uint64(32), *map(np.uint64, upper))
+    return np.stack(philox4x32(counter, key), axis=1).ravel()[first % 4 :][:count]
 
 
 def uniform(word):
