@@ -1,6 +1,8 @@
 // Domains, codecs, topologies and the enumerations of the `bagua` dialect.
 #pragma once
 
+#include "bagua/dialect/Bagua/BaguaCodecs.h"
+
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/TensorEncoding.h"

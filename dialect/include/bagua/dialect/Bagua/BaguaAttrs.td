@@ -95,4 +95,6 @@ def Bagua_Gate : Bagua_Enum<"Gate", "point of the step that a handler waits for"
     I32EnumAttrCase<"BeforeUpdate", 0, "before_update">]>;
 def Bagua_GateAttr : Bagua_EnumAttr<Bagua_Gate, "gate">;
 
+include "bagua/dialect/Bagua/BaguaCodecs.td"
+
 #endif // BAGUA_ATTRS

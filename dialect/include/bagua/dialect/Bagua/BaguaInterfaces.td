@@ -28,6 +28,10 @@ def Bagua_CodecAttrInterface : AttrInterface<"CodecAttrInterface"> {
                     "getDecodeReduceKernel", (ins "::bagua::ir::ReduceKind":$kind)>,
     InterfaceMethod<"Attributes of these kernels, sorted by name.", "::mlir::DictionaryAttr",
                     "getKernelAttributes">,
+    InterfaceMethod<"Encoding draws random numbers: its kernel takes their scalars.", "bool", "isRandom",
+                    (ins), "", "return false;">,
+    InterfaceMethod<"So does decoding, which must draw those of the encoding.", "bool", "decodeIsRandom",
+                    (ins), "", "return false;">,
   ];
 }
 
