@@ -117,11 +117,15 @@ public:
       number(program.buffers[pick(program.buffers.size())]->bytes);
       break;
     case 4: {
+      if (program.slots.empty())
+        return body(program.body);
       fb::SlotsT &slots = *program.slots[pick(program.slots.size())];
       number(pick(2) == 0 ? slots.count : slots.bytes);
       break;
     }
     case 5:
+      if (program.events.empty())
+        return body(program.body);
       number(program.events[pick(program.events.size())]->count);
       break;
     default:
@@ -301,7 +305,7 @@ TEST_P(ScheduleDamageTest, DamagedFields) {
   EXPECT_GT(refused, 100u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Samples, ScheduleDamageTest, ::testing::Values(0, 1, 2, 3),
+INSTANTIATE_TEST_SUITE_P(Samples, ScheduleDamageTest, ::testing::Values(0, 1, 2, 3, 4),
                          [](const auto &info) { return allSampleSchedules()[info.param].name; });
 
 } // namespace

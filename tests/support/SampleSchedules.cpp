@@ -257,10 +257,50 @@ fb::ScheduleT gossipMomentumSchedule() {
   return schedule;
 }
 
+fb::ScheduleT keeperSchedule() {
+  ScheduleBuilder s("keeper", 4);
+  E zero = s.constant(0), one = s.constant(1), eb = s.elementBytes(), bytes = s.length() * eb;
+  Shards shards(s, 4);
+  E begin = shards.begin(s.rank()) * eb, count = shards.count(s.rank());
+  using Code = fb::MapInstruction; // 0 Input, 2 Constant, 3 Add
+  uint32_t add = s.mapKernel(2, 0, {}, {Code(0, 0, 0, 0), Code(0, 1, 0, 0), Code(3, 0, 1, 0)});
+  uint32_t increment =
+      s.mapKernel(1, 0, {1.0}, {Code(0, 0, 0, 0), Code(2, 0, 0, 0), Code(3, 0, 1, 0)});
+  s.state("total");
+  s.state("part", fb::StateDomain::Shard).on_resize = fb::OnResize::Repartition;
+  s.state("count", fb::StateDomain::Scalar);
+  fb::StateT &first = s.state("first", fb::StateDomain::Neighbors);
+  first.copies = 2;
+  first.initial_weight = true;
+  first.on_resize = fb::OnResize::Zero;
+
+  s.program("gradient", fb::Event::Gradient, 0, zero, zero);
+  uint32_t g = s.jobBuffer("gradient", fb::Role::Gradient);
+  auto pair = [&](const char *name, uint32_t state, E size) {
+    return std::pair{s.stateBuffer(name, state, false, size),
+                     s.stateBuffer(name, state, true, size)};
+  };
+  auto [total, totalNext] = pair("total", 0, bytes);
+  auto [part, partNext] = pair("part", 1, count * eb);
+  auto [n, nNext] = pair("count", 2, eb);
+  auto range = [&](uint32_t buffer, E size) { return S::one(S::range(buffer, zero, size)); };
+  s.line(9);
+  s.launch(add, S::list(range(total, bytes), range(g, bytes)), S::list(range(totalNext, bytes)),
+           s.length());
+  s.launch(add, S::list(range(part, count * eb), S::one(S::range(g, begin, count * eb))),
+           S::list(range(partNext, count * eb)), count);
+  s.launch(increment, S::list(range(n, eb)), S::list(range(nNext, eb)), one);
+  s.wait(fb::Gate::BeforeUpdate);
+  for (uint32_t state : {0u, 1u, 2u})
+    s.publish(state).if_finite = true;
+  return s.take();
+}
+
 const std::vector<SampleSchedule> &allSampleSchedules() {
   static const std::vector<SampleSchedule> samples = [] {
     std::vector<SampleSchedule> all = sampleSchedules();
     all.push_back({"gossip_momentum", [] { return gossipMomentumSchedule(); }});
+    all.push_back({"keeper", [] { return keeperSchedule(); }});
     return all;
   }();
   return samples;

@@ -21,13 +21,18 @@ fb::ScheduleT decentralizedSchedule();
 /// per-step parameter, Pairing, costs of step time. Accepts f32 and f64.
 fb::ScheduleT gossipMomentumSchedule();
 
+/// Sends nothing and leaves the gradient as it is; keeps, of each domain, what checkpoints are to
+/// keep: "total" (the gradients' sum), "part" (the same of this rank's shard), "count" (of finite
+/// steps) and "first" (twice the weight at bind). f32; grain 4.
+fb::ScheduleT keeperSchedule();
+
 struct SampleSchedule {
   const char *name;
   fb::ScheduleT (*build)();
 };
 /// The first three above, by name.
 const std::vector<SampleSchedule> &sampleSchedules();
-/// All four.
+/// All five.
 const std::vector<SampleSchedule> &allSampleSchedules();
 
 /// Serialized and read back. Aborts on failure: for schedules that are meant to be right.

@@ -3,7 +3,9 @@
 import copy as copy_module
 import io
 import json
+import logging
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -766,6 +768,234 @@ def report(path, value):
     with open(path + ".partial", "w", encoding="utf-8") as file:
         json.dump(value, file)
     os.replace(path + ".partial", path)
+
+
+def momentum_optimizer(model, lr=0.1):
+    """For an algorithm that owns the update: the optimizer counts and has the groups' options."""
+    return torch.optim.SGD(model.parameters(), lr=lr)
+
+
+def state_digest(model):
+    """Of every state, in whatever buckets."""
+    values = bagua.job(model).state_dict()["states"]["values"]
+    found = []
+    for name in sorted(values):
+        for parameter in sorted(values[name]):
+            value = values[name][parameter]
+            tensor = value["values"] if isinstance(value, dict) else value
+            found.append(tensor.contiguous().numpy().tobytes())
+    return zlib.crc32(b"".join(found))
+
+
+@scenario
+def owned_update(schedule, steps=6):
+    """gossip_momentum alone against momentum written in torch, three parameter groups with rates of their own; a
+    scheduler made before wrap and one made after see every step."""
+    model, reference = small_model(), small_model()
+    layers = [layer for layer in model if isinstance(layer, nn.Linear)]
+    rates = [0.1, 0.05, 0.01]
+    optimizer = torch.optim.SGD(
+        [{"params": list(layer.parameters()), "lr": lr} for layer, lr in zip(layers, rates)], lr=1.0
+    )
+    before = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
+    bagua.wrap(model, optimizer, algorithm=schedule, bucket_bytes=1024, beta=0.5)
+    after = torch.optim.lr_scheduler.StepLR(optimizer, 3, gamma=0.5)
+    momenta = [torch.zeros_like(p) for p in reference.parameters()]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step in range(steps):
+            x, y = data(0, step)
+            optimizer.zero_grad()
+            functional.cross_entropy(model(x), y).backward()
+            group_rates = [group["lr"] for group in optimizer.param_groups]
+            if step % 2:
+                optimizer.step()
+            else:
+                assert optimizer.step(lambda: torch.tensor(7.0)).item() == 7.0  # A closure without a backward.
+            before.step()
+            after.step()
+            functional.cross_entropy(reference(x), y).backward()
+            with torch.no_grad():
+                for index, (p, m) in enumerate(zip(reference.parameters(), momenta)):
+                    m.mul_(0.5).add_(p.grad)
+                    p.sub_(m * torch.tensor(group_rates[index // 2], dtype=torch.float32))
+                    p.grad = None
+    return {
+        "equal": digest(model) == digest(reference),
+        "changed": digest(model) != digest(small_model()),
+        "step": bagua.stats()["step"],
+        "runs": sorted({bucket["runs"] for bucket in bagua.stats()["buckets"]}),
+        "optimizer_state": len(optimizer.state),
+        "warnings": [str(w.message) for w in caught if "lr_scheduler" in str(w.message)],
+    }
+
+
+@scenario
+def resume_states(schedule, path, buckets, optimizer_name="owned"):
+    """B33: uninterrupted training against a new model that loads each rank's file, in other buckets if asked."""
+    rank = bagua.rank()
+
+    def made(bucket_bytes):
+        model = small_model(seed=5)
+        optimizer = momentum_optimizer(model)
+        return bagua.wrap(model, optimizer, algorithm=schedule, bucket_bytes=bucket_bytes)
+
+    model, optimizer = made(1024)
+    train(model, optimizer, rank, 3)
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, f"{path}.{rank}")
+    expected, _ = train(model, optimizer, rank, 3, first=3)
+    expected_states = state_digest(model)
+
+    model, optimizer = made(buckets)
+    loaded = torch.load(f"{path}.{rank}")
+    model.load_state_dict(loaded["model"])
+    optimizer.load_state_dict(loaded["optimizer"])
+    step = bagua.stats(model)["step"]
+    actual, _ = train(model, optimizer, rank, 3, first=3)
+    equal_states = state_digest(model) == expected_states
+    fresh, fresh_optimizer = made(1024)  # What a lost state would give.
+    fresh.load_state_dict(loaded["model"])
+    lost, _ = train(fresh, fresh_optimizer, rank, 3, first=3)
+    return {"expected": expected, "actual": actual, "step": step, "equal_states": equal_states, "lost": lost}
+
+
+@scenario
+def save_states(schedule, path, steps=3):
+    model = small_model()
+    optimizer = momentum_optimizer(model)
+    bagua.wrap(model, optimizer, algorithm=schedule, bucket_bytes=1024)
+    train(model, optimizer, bagua.rank(), steps)
+    torch.save(optimizer.state_dict(), f"{path}.{bagua.rank()}")
+    return {}
+
+
+@scenario
+def load_states(schedule, path, bucket_bytes=1024, rank=None):
+    """B33 in another world, or B38's wrong file: what each state holds afterwards, and what the log says."""
+    messages = []
+    handler = logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())
+    logging.getLogger("bagua").addHandler(handler)
+    model = small_model(seed=9)
+    optimizer = momentum_optimizer(model)
+    bagua.wrap(model, optimizer, algorithm=schedule, bucket_bytes=bucket_bytes)
+    weights = {name: p.detach().clone() for name, p in model.named_parameters()}
+    files = sorted(name for name in os.listdir(os.path.dirname(path)) if name.startswith(os.path.basename(path) + "."))
+    saved = [torch.load(os.path.join(os.path.dirname(path), name))["bagua"]["states"]["values"] for name in files]
+    mine = bagua.rank() if rank is None else rank
+    try:
+        optimizer.load_state_dict(torch.load(f"{path}.{mine}"))
+    except bagua.Error as error:
+        return {"error": str(error)}
+    finally:
+        logging.getLogger("bagua").removeHandler(handler)
+    now = bagua.job(model).state_dict()["states"]["values"]
+    world = bagua.world()
+    names = sorted(weights)
+    mean = all(
+        torch.equal(
+            now["total"][name],
+            (sum(saved[r]["total"][name].double() for r in range(world)) / world).to(torch.float32),
+        )
+        for name in names
+    )
+    # Shards of the loaded files, laid end to end.
+    whole, known = {}, {}
+    for name in names:
+        whole[name], known[name] = torch.zeros(weights[name].numel()), torch.zeros(weights[name].numel())
+        for values in saved[:world]:
+            part = values["part"][name]
+            begin = part["begin"]
+            whole[name][begin : begin + part["values"].numel()] = part["values"]
+            known[name][begin : begin + part["values"].numel()] = 1
+    shards = all(
+        torch.equal(part["values"], whole[name][part["begin"] : part["begin"] + part["values"].numel()])
+        for name, part in now["part"].items()
+    )
+    return {
+        "mean": mean,
+        "shards": shards,
+        "known": sum(int(k.sum()) for k in known.values()),
+        "elements": sum(k.numel() for k in known.values()),
+        "counts": sorted({value.item() for value in now["count"].values()}),
+        "zero": all(torch.equal(now["first"][n], torch.stack([weights[n]] * 2)) for n in names),
+        "log": messages,
+    }
+
+
+@scenario
+def non_finite_step(schedule, bad_step=2, skip=False):
+    """Rank 1's gradient is not finite in one step, or the update is skipped: no rank's states change."""
+    model = small_model()
+    optimizer = momentum_optimizer(model)
+    bagua.wrap(model, optimizer, algorithm=schedule, bucket_bytes=1024)
+    rank, changed, marks = bagua.rank(), [], []
+    for step in range(5):
+        x, y = data(rank, step)
+        if step == bad_step and rank == 1 and not skip:
+            x[0, 0] = float("nan")
+        weights = digest(model)
+        optimizer.zero_grad()
+        output = model(x)
+        marks.append(state_digest(model))  # Here the step before has ended, also where its update was skipped.
+        functional.cross_entropy(output, y).backward()
+        if not (skip and step == bad_step):
+            optimizer.step()
+        changed.append(digest(model) != weights)
+    marks.append(state_digest(model))
+    states = [before != after for before, after in zip(marks, marks[1:])]
+    return {"changed": changed, "states": states, "non_finite": bagua.stats()["non_finite"]}
+
+
+@scenario
+def copied_state(schedule):
+    """B34: the state goes through pickle and deepcopy, the optimizer too."""
+    model = small_model()
+    optimizer = momentum_optimizer(model)
+    bagua.wrap(model, optimizer, algorithm=schedule, bucket_bytes=1024)
+    train(model, optimizer, bagua.rank(), 2)
+    before = state_digest(model)
+    state = optimizer.state_dict()
+    pickled = pickle.loads(pickle.dumps(state))
+    copied = copy_module.deepcopy(state)
+    train(model, optimizer, bagua.rank(), 2, first=2)
+    moved = state_digest(model) != before
+    equal = []
+    for each in (pickled, copied):
+        optimizer.load_state_dict(each)
+        equal.append(state_digest(model) == before)
+    other = pickle.loads(pickle.dumps(optimizer))
+    plain = copy_module.deepcopy(optimizer)
+    return {
+        "moved": moved,
+        "equal": equal,
+        "step": bagua.stats()["step"],
+        "types": [type(other).__name__, type(plain).__name__],
+        "plain": "bagua" not in plain.state_dict(),
+    }
+
+
+@scenario
+def refused_owner(schedule, kind):
+    model = small_model()
+    optimizer = momentum_optimizer(model)
+    options = {"option": {"gamma": 1.0}, "type": {"beta": "much"}, "none": {}}.get(kind, {})
+    x, y = data(0, 0)
+    try:
+        bagua.wrap(model, optimizer, algorithm=schedule, **options)
+        loss = functional.cross_entropy(model(x), y)
+        loss.backward(retain_graph=True)
+        if kind == "clipped":
+            nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+        if kind == "replaced":
+            for p in model.parameters():
+                p.grad = p.grad * 0.5
+        if kind == "twice":
+            loss.backward()
+        optimizer.step()
+    except bagua.Error as error:
+        return {"error": type(error).__name__, "message": str(error)}
+    return {"error": None}
 
 
 def serve(folder):

@@ -97,12 +97,13 @@ BAGUA_API bagua_code bagua_schedule_parse(const void *bytes, size_t size,
                                           bagua_schedule **schedule);
 BAGUA_API void bagua_schedule_free(bagua_schedule *schedule);
 /* JSON: name, digest, producer, dtypes ["f32"], owns_update, grain, parameters [{name, type,
- * default, per_step}], states [{name, domain, copies, on_resize}] with domain "bucket", "shard",
- * "scalar" or "neighbors" and on_resize "mean", "zero" or "repartition", needs_finite (whether it
+ * default, per_step}], states [{name, domain, copies, initial, on_resize}] with domain "bucket",
+ * "shard", "scalar" or "neighbors", initial a number or "weight" (the bucket's, when bound) and
+ * on_resize "mean", "zero" or "repartition", needs_finite (whether it
  * matters how gates are opened, or whether programs after the update run in a step that is not
- * finite), programs [{name, event, roles, gates}] with event "gradient", "before_forward" or
- * "after_update", roles of "gradient" and "weight", gates of "before_update". Owned by the
- * schedule. */
+ * finite), programs [{name, event, roles, writes, gates}] with event "gradient", "before_forward"
+ * or "after_update", roles and writes of "gradient" and "weight", gates of "before_update". Owned
+ * by the schedule. */
 BAGUA_API const char *bagua_schedule_info(const bagua_schedule *schedule);
 /* The compiler's formula: payload bytes `rank` sends for one run of the program of `event`, of step
  * 0 and with the default parameters where that matters. */

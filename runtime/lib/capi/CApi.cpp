@@ -127,19 +127,27 @@ const char *eventName(fb::Event event) {
   return "";
 }
 
-/// What the steps below do with the gate; the format has one.
-struct GateUse {
-  bool waits = false, needsFinite = false;
+/// What the steps of a program do with the job.
+struct JobUse {
+  bool waitsForGate = false, needsFinite = false;
+  bool writes[2] = {false, false}; ///< By role.
 };
-void addGateUse(const std::vector<std::unique_ptr<fb::StepT>> &steps, GateUse &use) {
+void addJobUse(const fb::ProgramT &program, const std::vector<std::unique_ptr<fb::StepT>> &steps,
+               JobUse &use) {
   for (const auto &step : steps) {
-    use.waits = use.waits || step->action.AsWait() != nullptr || step->if_finite;
+    use.waitsForGate = use.waitsForGate || step->action.AsWait() != nullptr || step->if_finite;
     use.needsFinite = use.needsFinite || step->if_finite;
+    if (const fb::LaunchT *launch = step->action.AsLaunch())
+      for (const auto &output : launch->outputs)
+        for (const auto &range : output->ranges)
+          if (const fb::BufferT &buffer = *program.buffers[range->id];
+              buffer.kind == fb::BufferKind::Job)
+            use.writes[static_cast<size_t>(buffer.role)] = true;
     if (const fb::ForT *loop = step->action.AsFor())
-      addGateUse(loop->body, use);
+      addJobUse(program, loop->body, use);
     if (const fb::IfT *branch = step->action.AsIf()) {
-      addGateUse(branch->then, use);
-      addGateUse(branch->otherwise, use);
+      addJobUse(program, branch->then, use);
+      addJobUse(program, branch->otherwise, use);
     }
   }
 }
@@ -200,11 +208,16 @@ std::string describeSchedule(const Schedule &schedule) {
     info["parameters"].push_back(std::move(entry));
   }
   info["states"] = nlohmann::ordered_json::array();
-  for (const auto &state : ir.states)
-    info["states"].push_back({{"name", state->name},
-                              {"domain", domainName(state->domain)},
-                              {"copies", state->copies},
-                              {"on_resize", onResizeName(state->on_resize)}});
+  for (const auto &state : ir.states) {
+    nlohmann::ordered_json entry = {{"name", state->name},
+                                    {"domain", domainName(state->domain)},
+                                    {"copies", state->copies},
+                                    {"initial", state->initial},
+                                    {"on_resize", onResizeName(state->on_resize)}};
+    if (state->initial_weight)
+      entry["initial"] = "weight";
+    info["states"].push_back(std::move(entry));
+  }
   // Programs after the update do not run in a step that is not finite.
   bool needsFinite = schedule.program(fb::Event::AfterUpdate) != nullptr;
   nlohmann::ordered_json programs = nlohmann::ordered_json::array();
@@ -217,14 +230,19 @@ std::string describeSchedule(const Schedule &schedule) {
           break;
         }
     nlohmann::ordered_json gates = nlohmann::ordered_json::array();
-    GateUse use;
-    addGateUse(program->body, use);
+    JobUse use;
+    addJobUse(*program, program->body, use);
+    nlohmann::ordered_json writes = nlohmann::ordered_json::array();
+    for (fb::Role role : {fb::Role::Gradient, fb::Role::Weight})
+      if (use.writes[static_cast<size_t>(role)])
+        writes.push_back(role == fb::Role::Gradient ? "gradient" : "weight");
     needsFinite = needsFinite || use.needsFinite;
-    if (use.waits)
+    if (use.waitsForGate)
       gates.push_back("before_update");
     programs.push_back({{"name", program->name},
                         {"event", eventName(program->event)},
                         {"roles", std::move(roles)},
+                        {"writes", std::move(writes)},
                         {"gates", std::move(gates)}});
   }
   info["needs_finite"] = needsFinite;

@@ -211,9 +211,16 @@ TEST(CApiTest, ScheduleInfoSaysWhatAnApplicationNeeds) {
   EXPECT_EQ(
       info["parameters"][1],
       (nlohmann::json{{"name", "lr"}, {"type", "f64"}, {"default", 0.125}, {"per_step", true}}));
-  EXPECT_EQ(
-      info["states"][0],
-      (nlohmann::json{{"name", "m"}, {"domain", "bucket"}, {"copies", 1}, {"on_resize", "mean"}}));
+  EXPECT_EQ(info["states"][0], (nlohmann::json{{"name", "m"},
+                                               {"domain", "bucket"},
+                                               {"copies", 1},
+                                               {"initial", 0.0},
+                                               {"on_resize", "mean"}}));
+  EXPECT_EQ(info["programs"][0]["writes"], (nlohmann::json{"weight"}));
+  info = nlohmann::json::parse(parse(keeperSchedule()).info());
+  EXPECT_EQ(info["states"][3]["initial"], "weight");
+  EXPECT_EQ(info["programs"][0]["roles"], (nlohmann::json{"gradient"}));
+  EXPECT_EQ(info["programs"][0]["writes"], nlohmann::json::array());
 }
 
 // A program after the update runs in finite steps only, whatever it does.

@@ -87,10 +87,21 @@ def source():
     return _current("source()").source
 
 
-def wrap(model, optimizer, algorithm="gradient_allreduce", bucket_bytes=None, broadcast_buffers=True):
+def wrap(
+    model,
+    optimizer,
+    algorithm="gradient_allreduce",
+    bucket_bytes=None,
+    broadcast_buffers=True,
+    algorithm_options=None,
+    **options,
+):
     """Makes training of `model` communicate. Returns the same model and optimizer.
 
-    algorithm: a shipped name, a `.mlir` or a `.bsched` file. bucket_bytes: size of a bucket, 10 MiB or
+    algorithm: a shipped name, a `.mlir` or a `.bsched` file. Its parameters are options: `beta1=0.95`, or
+    `algorithm_options={"beta1": 0.95}`; those that it declares per_step come from the optimizer's parameter group at
+    each step where the group has them by that name (lr, weight_decay, …; betas as beta1 and beta2) and no option says
+    otherwise. bucket_bytes: size of a bucket, 10 MiB or
     BAGUA_BUCKET_BYTES. Collective: ranks must pass equal models; the error names the first difference. Parameters
     and buffers of rank 0 go to all. Model and optimizer keep their types; `model.no_sync()` skips communication,
     `optimizer.state_dict()` gains an entry "bagua" with step and bucket plan.
@@ -102,8 +113,19 @@ def wrap(model, optimizer, algorithm="gradient_allreduce", bucket_bytes=None, br
 
     Where an algorithm has a `gradient` or an `after_update` handler, ranks must have made equally many backward passes
     and calls of `optimizer.step()`: a rank that skipped or repeated one is named by a MismatchError on all ranks in
-    the next backward. With other algorithms a rank may skip its own update."""
-    _jobs.append(_wrap(_current("wrap()"), model, optimizer, algorithm, bucket_bytes, broadcast_buffers))
+    the next backward. With other algorithms a rank may skip its own update.
+
+    An algorithm that owns the update moves the weights itself: `optimizer.step()` then counts, for schedulers and
+    hooks, but does not update, and optimizer state stays empty. It uses gradients as soon as they are there, so clipping
+    or unscaling them afterwards is an error. Where an algorithm keeps state or moves weights, a step in which some
+    rank's gradients are not finite changes neither, on any rank, and skips the optimizer's update if it moves weights;
+    so does a step whose `optimizer.step()` is skipped. `stats()["non_finite"]` counts such steps.
+
+    Algorithm state is this rank's and lies in `optimizer.state_dict()["bagua"]`: save and load a file for each rank.
+    Loading is collective; with as many ranks training goes on bit for bit, else each state's on_resize decides."""
+    algorithm_options = {**(algorithm_options or {}), **options}
+    context = _current("wrap()")
+    _jobs.append(_wrap(context, model, optimizer, algorithm, bucket_bytes, broadcast_buffers, algorithm_options))
     return model, optimizer
 
 

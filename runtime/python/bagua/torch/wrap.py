@@ -7,9 +7,10 @@ import types
 import torch
 
 from .. import _capi
-from ..context import Memory
+from ..context import Memory, all_finite
 from ..schedule import find_schedule
 from . import plan as planning
+from . import states as stating
 
 log = logging.getLogger("bagua")
 
@@ -27,14 +28,17 @@ def _dense(tensor):
 class _Bucket:
     """One bucket: its flat memory, the views of its parameters, and its binding."""
 
-    def __init__(self, context, schedule, plan, roles):
+    def __init__(self, context, schedule, plan, index, roles, parameters):
         self.plan = plan
         self.name = plan.name
+        self.parameters = {}  # Per-step ones as last set.
         _, code, size = planning.DTYPES[plan.dtype]
         self.gradient = self._flat(context, size) if "gradient" in roles else None
         self.weight = self._flat(context, size) if "weight" in roles else None
-        self.gradient_views = [self._view(self.gradient, slot) for slot in plan.slots]
-        self.weight_views = [self._view(self.weight, slot) for slot in plan.slots]
+        self.gradient_views = [self.view(self.gradient, slot) for slot in plan.slots]
+        self.weight_views = [self.view(self.weight, slot) for slot in plan.slots]
+        if self.weight is not None:
+            self.attach_weights()  # Before bind: a state may begin as the weight.
         self.binding = context.bind(
             schedule,
             plan.name,
@@ -42,7 +46,11 @@ class _Bucket:
             code,
             None if self.gradient is None else self.gradient.data_ptr(),
             None if self.weight is None else self.weight.data_ptr(),
+            index,
+            parameters,
         )
+        declared = schedule.info["states"]
+        self.states = [{**s, "initial": d["initial"]} for s, d in zip(self.binding.states(), declared)]
         self.missing = 0  # Gradients still expected in this backward.
         self.running = False
         self.failure = None  # The first error: every later call repeats it.
@@ -52,12 +60,13 @@ class _Bucket:
         return torch.frombuffer(memory.buffer(), dtype=self.plan.dtype, count=self.plan.length)
 
     @staticmethod
-    def _view(flat, slot):
+    def view(flat, slot):
+        """A parameter's place in something as long as the bucket."""
         if flat is None:
             return None
         parameter = slot.parameter
         if _dense(parameter):  # Keeps channels_last and transposed layouts.
-            return flat.as_strided(parameter.size(), parameter.stride(), slot.offset)
+            return flat.as_strided(parameter.size(), parameter.stride(), flat.storage_offset() + slot.offset)
         return flat[slot.offset : slot.offset + slot.numel].view(parameter.size())
 
     def attach_weights(self):
@@ -87,9 +96,24 @@ class _Bucket:
             self.binding.start(event, step)
             self.running = True
 
-    def open_gate(self, gate):
-        with self._first_error():
-            self.binding.open_gate(gate)
+    def set_parameter(self, name, value):
+        if self.parameters.get(name) != value:
+            with self._first_error():
+                self.binding.set_parameter(name, value)
+            self.parameters[name] = value
+
+    def open_gate(self, finite):
+        if self.running:
+            with self._first_error():
+                self.binding.open_gate(_capi.BEFORE_UPDATE, finite)
+
+    def wait_gate(self):
+        if self.running:
+            with self._first_error():
+                self.binding.wait_gate()
+
+    def is_finite(self):
+        return all_finite(self.gradient.data_ptr(), self.plan.length, planning.DTYPES[self.plan.dtype][1])
 
     def wait(self):
         if self.running:
@@ -101,7 +125,7 @@ class _Bucket:
 class _Job:
     """What wrap() attaches to a model and its optimizer."""
 
-    def __init__(self, context, model, optimizer, schedule, bucket_bytes, broadcast_buffers):
+    def __init__(self, context, model, optimizer, schedule, bucket_bytes, broadcast_buffers, options):
         self.context = context
         self.model = model
         self.optimizer = optimizer
@@ -116,7 +140,25 @@ class _Job:
         self.has_after_update = "after_update" in programs
         self.broadcast_buffers = broadcast_buffers and self.has_gradient and context.world > 1
         self.forward_gates = programs.get("before_forward", {}).get("gates", [])
+        self.gradient_gates = programs.get("gradient", {}).get("gates", [])
+        if self.has_gradient and self.forward_gates:
+            raise _capi.UnimplementedError(
+                f"algorithm {schedule.name!r} has a gradient handler and one before the forward that waits for the "
+                "update: of one bucket, this build runs one at a time"
+            )
         roles = {role for program in programs.values() for role in program["roles"]}
+        self.owns_update = schedule.info["owns_update"]
+        self.needs_finite = schedule.info["needs_finite"]
+        self.updates_weights = any("weight" in program["writes"] for program in programs.values())
+        if any(state["initial"] == "weight" for state in schedule.info["states"]):
+            roles.add("weight")
+        self.holds_weights = "weight" in roles
+        # Read from the parameter group before each program, unless the caller gave a value.
+        self.fed = [p for p in schedule.info["parameters"] if p["per_step"] and p["name"] not in options]
+        self.locally_finite = True  # The gradients of this step, so far.
+        self.non_finite = 0  # Steps in which some rank's gradients were not.
+        self.second_backward = False  # Before the update that the first one's gradients are for.
+        self.delivered = None  # Versions of the gradients that an algorithm which owns the update has used.
 
         planning.refuse_sparse(model)
         plans = planning.make_plan(model, optimizer, schedule, bucket_bytes)
@@ -127,10 +169,10 @@ class _Job:
         context.agree("model", _shapes(model))
         self.trainable = {name for name, _ in planning.trainable_parameters(model)}
         self._broadcast_model()
-        self.buckets = [_Bucket(context, schedule, plan, roles) for plan in plans]
-        if "weight" in roles:
-            for bucket in self.buckets:
-                bucket.attach_weights()
+        self.buckets = [
+            _Bucket(context, schedule, plan, index, roles, options) for index, plan in enumerate(plans)
+        ]
+        self.flag = _Flag(context) if self.needs_finite and context.world > 1 and self.buckets else None
 
         # The first synchronizing backward only watches: it counts how often each gradient is accumulated and in
         # which order buckets become ready; rank 0's order then holds for all.
@@ -195,10 +237,15 @@ class _Job:
 
         # Bound methods, because learning-rate schedulers rebind optimizer.step themselves.
         def wrapped_step(_, *args, **kwargs):
-            self._before_update()
-            result = step(*args, **kwargs)
+            args, kwargs, loss = self._run_closure(args, kwargs)
+            finite = self._before_update()
+            if self.owns_update or (self.updates_weights and not finite):
+                result = self._step_without_update(step, args, kwargs)
+                result = loss if loss is not None else result
+            else:
+                result = step(*args, **kwargs)
             self.updates += 1
-            self._after_update()
+            self._after_update(finite)
             return result
 
         def wrapped_state_dict(_):
@@ -221,20 +268,27 @@ class _Job:
         optimizer.load_state_dict = types.MethodType(wrapped_load_state_dict, optimizer)
 
     def state_dict(self):
-        return {"step": self.step, "plan": self.plan}
+        state = {"step": self.step, "plan": self.plan}
+        if self.schedule.info["states"]:
+            state["states"] = stating.export_states(self.context, self.buckets)
+        return state
 
     def load_state_dict(self, state):
         def places(plan):
-            return [[(p["name"], list(p["shape"])) for p in bucket["parameters"]] for bucket in plan["buckets"]]
+            return sorted((p["name"], list(p["shape"])) for bucket in plan["buckets"] for p in bucket["parameters"])
 
         for key in ("algorithm", "digest"):
             if state["plan"][key] != self.plan[key]:
                 log.warning("the checkpoint's %s is %s, this job's is %s", key, state["plan"][key], self.plan[key])
         if places(state["plan"]) != places(self.plan):
             raise _capi.InvalidArgumentError(
-                "the checkpoint's bucket plan differs from this model's: expected the same parameters, groups and "
-                "bucket size as when it was saved"
+                "the checkpoint's parameters differ from this model's: expected the same trainable ones as when it was saved"
             )
+        if self.schedule.info["states"]:
+            if "states" in state:
+                stating.import_states(self.context, self.buckets, state["states"])
+            else:
+                log.warning("the checkpoint has no algorithm state: that of %r begins anew", self.schedule.name)
         self.step = state["step"]
 
     # ---- Forward ----
@@ -253,15 +307,18 @@ class _Job:
         if self.callback_queued:  # The last backward raised midway: peers may wait for what it had not started.
             self._end_of_backward()
         if self.backward_done:  # optimizer.step() was skipped: that step ends here.
-            self._finish_forward_programs()
+            self._finish_programs(self._agree_finite(skipped=True))
             self._end_step()
         if self.broadcast_buffers and self.synchronize:
             self._broadcast_buffers()
         if self.has_forward and not self.forward_started:
             for bucket in self.buckets:
                 bucket.attach_weights()
-                bucket.start(_capi.BEFORE_FORWARD, self.step)
+                self._start(bucket, _capi.BEFORE_FORWARD)
             self.forward_started = True
+        elif self.holds_weights:
+            for bucket in self.buckets:
+                bucket.attach_weights()
 
     def _after_forward(self, module, inputs, output):
         """Arranges for the end-of-backward callback from outside any re-entrant (checkpointed) backward."""
@@ -295,6 +352,9 @@ class _Job:
             if bucket.running:
                 if bucket.failure is not None:
                     raise bucket.failure
+                if self.backward_done:
+                    self.second_backward = True  # Raised at its end: an error in a hook may keep torch from exiting.
+                    return
                 raise _capi.FailedPreconditionError(
                     f"the gradient of {slot.name!r} was accumulated again after its bucket had been sent: its use "
                     "differs from that in the first backward (a re-entrant checkpoint used a varying number of times?)"
@@ -331,7 +391,17 @@ class _Job:
                 return
             self.next_launch += 1
             self._compare_counts(bucket)
-            bucket.start(_capi.GRADIENT, self.step)
+            if self.needs_finite:
+                self.locally_finite = self.locally_finite and bucket.is_finite()
+            self._start(bucket, _capi.GRADIENT)
+
+    def _start(self, bucket, event):
+        group = self.optimizer.param_groups[bucket.plan.group]
+        for parameter in self.fed:
+            value = _group_value(group, parameter)
+            if value is not None:
+                bucket.set_parameter(parameter["name"], value)
+        bucket.start(event, self.step)
 
     def _compare_counts(self, bucket):
         """A rank that skips or repeats an update would drift away unnoticed: the first bucket carries the counts."""
@@ -342,6 +412,12 @@ class _Job:
         """The last thing a synchronizing backward does: starts what is left and waits for everything."""
         self.callback_queued = False
         self.backward_done = True
+        if self.second_backward:
+            self.second_backward = False
+            raise _capi.FailedPreconditionError(
+                f"a second backward before optimizer.step(): algorithm {self.schedule.name!r} is about to update with "
+                "the first one's gradients; accumulate under no_sync() and synchronize in the last backward"
+            )
         if not self.has_gradient:
             self.backwards += 1
             return
@@ -362,7 +438,12 @@ class _Job:
             bucket.missing = 0
         self._launch_ready()
         for bucket in self.launch_order:
-            bucket.wait()
+            if self.gradient_gates:
+                bucket.wait_gate()
+            else:
+                bucket.wait()
+        if self.owns_update:
+            self.delivered = [bucket.gradient._version for bucket in self.buckets]
         self._reset_backward()
         self.backwards += 1
 
@@ -375,25 +456,87 @@ class _Job:
 
     # ---- Step ----
 
-    def _finish_forward_programs(self):
-        if not self.forward_started:
-            return
-        for gate in self.forward_gates:
+    def _finish_programs(self, finite):
+        """Lets what waits for the update go on, to its end."""
+        if self.forward_gates or self.gradient_gates:
             for bucket in self.buckets:
-                bucket.open_gate(_capi.BEFORE_UPDATE)
+                bucket.open_gate(finite)
         for bucket in self.buckets:
             bucket.wait()
         self.forward_started = False
 
-    def _before_update(self):
-        self._finish_forward_programs()
+    def _agree_finite(self, skipped=False):
+        """Whether this step is finite for the group, which a rank that skipped its update denies."""
+        if not self.needs_finite:
+            return True
+        finite = not skipped and self.locally_finite
+        if not self.has_gradient:
+            finite = finite and all(_is_finite(slot.parameter.grad) for b in self.buckets for slot in b.plan.slots)
+        if self.flag is not None:
+            finite = self.flag.agree(finite, self.step)
+        if not finite:
+            self.non_finite += 1
+            if self.non_finite == 1:
+                log.warning(
+                    "step %d: gradients of some rank are not finite, or it skipped its update: algorithm %r leaves %s as "
+                    "it was, on all ranks (stats()['non_finite'] counts such steps)",
+                    self.step,
+                    self.schedule.name,
+                    "the model" if self.updates_weights else "its state",
+                )
+        return finite
 
-    def _after_update(self):
-        if self.has_after_update:
+    def _run_closure(self, args, kwargs):
+        """Evaluates a closure before the update where the algorithm must know its gradients."""
+        closure = args[0] if args else kwargs.get("closure")
+        if closure is None or not (self.needs_finite or self.owns_update):
+            return args, kwargs, None
+        with torch.enable_grad():
+            loss = closure()
+        if args:
+            return (lambda: loss, *args[1:]), kwargs, loss
+        return args, {**kwargs, "closure": lambda: loss}, loss
+
+    def _before_update(self):
+        if self.owns_update and self.delivered is not None:
+            self._refuse_changed_gradients()
+        finite = self._agree_finite()
+        self._finish_programs(finite)
+        return finite
+
+    def _refuse_changed_gradients(self):
+        """What the algorithm has used already cannot be clipped or scaled any more."""
+        for bucket, version in zip(self.buckets, self.delivered):
+            for slot, view in zip(bucket.plan.slots, bucket.gradient_views):
+                gradient = slot.parameter.grad
+                if bucket.gradient._version != version or (
+                    gradient is not None and gradient.data_ptr() != view.data_ptr()
+                ):
+                    raise _capi.FailedPreconditionError(
+                        f"the gradient of {slot.name!r} or another of its bucket was changed between backward and "
+                        f"optimizer.step() (clipped, or unscaled?): algorithm {self.schedule.name!r} owns the update and "
+                        "has used it already"
+                    )
+
+    def _step_without_update(self, step, args, kwargs):
+        """Calls optimizer.step() for its counters and hooks: a parameter without a gradient is not updated."""
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        gradients = [p.grad for p in parameters]
+        try:
+            for p in parameters:
+                p.grad = None
+            return step(*args, **kwargs)
+        finally:
+            for p, gradient in zip(parameters, gradients):
+                p.grad = gradient
+
+    def _after_update(self, finite):
+        if self.has_after_update and finite:
             for bucket in self.buckets:
                 bucket.attach_weights()
                 self._compare_counts(bucket)
-                bucket.start(_capi.AFTER_UPDATE, self.step)
+                self._start(bucket, _capi.AFTER_UPDATE)
+                bucket.open_gate(True)
             for bucket in self.buckets:
                 bucket.wait()
         self._end_step()
@@ -401,6 +544,8 @@ class _Job:
     def _end_step(self):
         self.step += 1
         self.backward_done = False
+        self.locally_finite = True
+        self.delivered = None
 
     # ---- Watching ----
 
@@ -412,7 +557,8 @@ class _Job:
             entry["overlap"] = 1 - min(wait / busy, 1) if busy else 0.0
             per_bucket.append(entry)
         totals = {key: sum(b[key] for b in per_bucket) for key in ("bytes_raw", "bytes_wire", "wait_ns", "busy_ns")}
-        return {"algorithm": self.schedule.name, "step": self.step, **totals, "buckets": per_bucket}
+        counts = {"step": self.step, "non_finite": self.non_finite}
+        return {"algorithm": self.schedule.name, **counts, **totals, "buckets": per_bucket}
 
     def wire_bytes_per_step(self):
         """The compiler's formula: payload bytes this rank sends in one step, all programs on all buckets."""
@@ -435,6 +581,45 @@ class _Job:
             yield
         finally:
             self.synchronize = before
+
+
+class _Flag:
+    """Whether something holds on every rank: a sum of one element, through the shipped gradient_allreduce."""
+
+    def __init__(self, context):
+        self.value = torch.frombuffer(Memory(context, 4).buffer(), dtype=torch.float32, count=1)
+        schedule = find_schedule("gradient_allreduce")
+        self.binding = context.bind(schedule, "finite", 1, _capi.F32, self.value.data_ptr())
+
+    def agree(self, holds, step):
+        self.value[0] = 0.0 if holds else 1.0
+        self.binding.start(_capi.GRADIENT, step)
+        self.binding.wait()
+        return float(self.value[0]) == 0.0
+
+
+def _is_finite(gradient):
+    if gradient is None:
+        return True
+    if gradient.is_contiguous() and gradient.dtype in planning.DTYPES:
+        return all_finite(gradient.data_ptr(), gradient.numel(), planning.DTYPES[gradient.dtype][1])
+    return bool(torch.isfinite(gradient).all())
+
+
+def _group_value(group, parameter):
+    """What the optimizer's parameter group says of a parameter of the schedule: a number, or None."""
+    name = parameter["name"]
+    if name in ("beta1", "beta2") and name not in group and "betas" in group:
+        value = group["betas"][int(name[-1]) - 1]
+    else:
+        value = group.get(name)
+    if isinstance(value, torch.Tensor) and value.numel() == 1:
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    if parameter["type"] == "f64":
+        return float(value)
+    return int(value) if value == int(value) else None
 
 
 class _Detached:
@@ -471,7 +656,24 @@ def _tensors(value):
             yield from _tensors(getattr(value, name))
 
 
-def wrap(context, model, optimizer, algorithm, bucket_bytes=None, broadcast_buffers=True):
+def _options_of(schedule, options):
+    """The caller's values for parameters of the schedule, checked."""
+    known = {parameter["name"]: parameter for parameter in schedule.info["parameters"]}
+    for name, value in options.items():
+        if name not in known:
+            raise _capi.InvalidArgumentError(
+                f"algorithm {schedule.name!r} has no option {name!r}: it has {', '.join(known) or 'none'}"
+            )
+        isinteger = isinstance(value, int) and not isinstance(value, bool)
+        if not isinteger and (known[name]["type"] != "f64" or not isinstance(value, float)):
+            expected = "a number" if known[name]["type"] == "f64" else "an integer"
+            raise _capi.InvalidArgumentError(
+                f"option {name!r} of algorithm {schedule.name!r} expects {expected}, got {value!r}"
+            )
+    return options
+
+
+def wrap(context, model, optimizer, algorithm, bucket_bytes=None, broadcast_buffers=True, options=None):
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"wrap expects a torch.nn.Module, got {type(model).__name__}")
     if not isinstance(optimizer, torch.optim.Optimizer):
@@ -481,12 +683,11 @@ def wrap(context, model, optimizer, algorithm, bucket_bytes=None, broadcast_buff
     if hasattr(model, "_bagua_job"):
         raise _capi.FailedPreconditionError("the model is wrapped already")
     schedule = find_schedule(algorithm)
-    if schedule.info["owns_update"]:
-        raise _capi.UnimplementedError(f"algorithm {schedule.name!r} owns the update, which wrap does not support")
+    options = _options_of(schedule, options or {})
     bucket_bytes = planning.bucket_bytes_from_environment() if bucket_bytes is None else bucket_bytes
     if bucket_bytes < 1:
         raise _capi.InvalidArgumentError(f"bucket_bytes expects a positive number of bytes, got {bucket_bytes}")
-    job = _Job(context, model, optimizer, schedule, bucket_bytes, broadcast_buffers)
+    job = _Job(context, model, optimizer, schedule, bucket_bytes, broadcast_buffers, options)
     object.__setattr__(model, "_bagua_job", job)
     if not hasattr(model, "no_sync"):
         object.__setattr__(model, "no_sync", job.no_sync)

@@ -1,0 +1,115 @@
+"""Algorithms that keep state or own the update: parameters, finite steps, checkpoints."""
+
+import os
+import subprocess
+
+import pytest
+
+from ranks import BUILD, pooled, run
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory):
+    """A folder with the sample schedules (tests/support/SampleSchedules.h)."""
+    folder = tmp_path_factory.mktemp("samples")
+    subprocess.run([os.path.join(BUILD, "bin", "sample-schedules"), str(folder)], check=True)
+    return folder
+
+
+@pytest.fixture
+def gossip(samples):
+    return str(samples / "gossip_momentum.bsched")
+
+
+@pytest.fixture
+def keeper(samples):
+    return str(samples / "keeper.bsched")
+
+
+def test_b36_owned_update_counts_once_and_follows_each_groups_rate(gossip):
+    (report,) = pooled("owned_update", 1, schedule=gossip)
+    assert report["equal"] and report["changed"]
+    assert report["step"] == 6
+    assert report["runs"] == [6]
+    assert report["optimizer_state"] == 0
+    assert report["warnings"] == []
+
+
+@pytest.mark.parametrize("buckets", [1024, 1 << 20])
+@pytest.mark.parametrize("world", [1, 3])
+def test_b33_resume_is_bit_for_bit_in_any_buckets(gossip, world, buckets, tmp_path):
+    for report in pooled("resume_states", world, schedule=gossip, path=str(tmp_path / "state"), buckets=buckets):
+        assert report["step"] == 3
+        assert report["actual"] == report["expected"]
+        assert report["equal_states"]
+        assert report["lost"] != report["expected"]  # Else the test could not fail.
+
+
+@pytest.mark.parametrize("buckets", [1024, 1 << 20])
+def test_b33_every_domain_resumes(keeper, buckets, tmp_path):
+    for report in pooled("resume_states", 3, schedule=keeper, path=str(tmp_path / "state"), buckets=buckets):
+        assert report["actual"] == report["expected"]
+        assert buckets != 1024 or report["equal_states"]  # Shards of other buckets are other elements.
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_b33_another_world_follows_on_resize(keeper, world, tmp_path):
+    pooled("save_states", 3 if world != 3 else 2, schedule=keeper, path=str(tmp_path / "state"))
+    if world == 3:  # The third rank has no file of its own: it loads another's.
+        (tmp_path / "state.2").write_bytes((tmp_path / "state.1").read_bytes())
+    reports = pooled("load_states", world, schedule=keeper, path=str(tmp_path / "state"))
+    for report in reports:
+        assert report["mean"] and report["shards"] and report["zero"]
+        assert report["counts"] == [3.0]
+        assert any("'total' was saved by" in line and "on_resize mean" in line for line in report["log"])
+        assert any("begin at zero" in line for line in report["log"]) == (report["known"] < report["elements"])
+
+
+def test_b38_a_state_of_another_rank_is_refused(keeper, tmp_path):
+    pooled("save_states", 2, schedule=keeper, path=str(tmp_path / "state"))
+    reports = pooled("load_states", 2, schedule=keeper, path=str(tmp_path / "state"), rank=1)
+    for report in reports:
+        assert "checkpoint of the algorithm's state" in report["error"]
+        assert "that of rank 1" in report["error"]
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_b16_a_step_that_is_not_finite_changes_nothing_anywhere(gossip, skip):
+    for report in pooled("non_finite_step", 2, schedule=gossip, skip=skip):
+        assert report["changed"] == [True, True, False, True, True]
+        assert report["states"] == [True, True, False, True, True]
+        assert report["non_finite"] == 1
+
+
+def test_states_of_gradient_algorithms_skip_steps_that_are_not_finite(keeper):
+    # It moves no weights: that is the optimizer's affair, and rank 1's model is lost with the first such step.
+    for report in pooled("non_finite_step", 2, schedule=keeper):
+        assert report["changed"][:3] == [True, True, True]
+        assert report["states"] == [True, True, False, False, False]
+        assert report["non_finite"] == 3
+
+
+def test_b34_state_can_be_pickled_and_copied(gossip):
+    for report in pooled("copied_state", 2, schedule=gossip):
+        assert report["moved"]
+        assert report["equal"] == [True, True]
+        assert report["step"] == 2
+        assert report["types"] == ["SGD", "SGD"]
+        assert report["plain"]
+
+
+@pytest.mark.parametrize(
+    "kind, expected",
+    [
+        ("option", ["has no option 'gamma'", "beta, lr"]),
+        ("type", ["option 'beta'", "expects a number, got 'much'"]),
+        ("clipped", ["was changed between backward and optimizer.step()", "owns the update"]),
+        ("replaced", ["was changed between backward and optimizer.step()"]),
+        ("twice", ["a second backward before optimizer.step()", "no_sync()"]),
+    ],
+)
+def test_refusals_name_the_cause(gossip, kind, expected):
+    (report,) = run("refused_owner", 1, launcher="alone", schedule=gossip, kind=kind).check()
+    assert report["error"] is not None
+    for text in expected:
+        assert text in report["message"]
