@@ -1,16 +1,11 @@
 // Map bytecode: the reference against an oracle, every target against the reference, and what
 // validateMap() refuses.
-#include "bagua/kernels/Map.h"
-#include "KernelTestSupport.h"
+#include "MapTestSupport.h"
 
 namespace bagua::kernels {
 namespace {
 
 template <typename T> constexpr DType kDType = sizeof(T) == 4 ? DType::F32 : DType::F64;
-
-std::shared_ptr<const MapProgram> share(const MapProgram &program) {
-  return std::make_shared<const MapProgram>(program);
-}
 
 Kernel mustFindMap(const MapProgram &program, DType dtype, bool reference = false) {
   Kernel kernel;
@@ -18,30 +13,6 @@ Kernel mustFindMap(const MapProgram &program, DType dtype, bool reference = fals
   EXPECT_EQ(findMap(share(program), dtype, kernel, error, reference), FindError::None) << error;
   return kernel;
 }
-
-/// A program in the order of its text: `in`, `scalar`, `constant` and the operations return values.
-struct Builder {
-  MapProgram program;
-
-  uint16_t add(MapOp op, size_t a = 0, size_t b = 0, size_t c = 0) {
-    program.code.push_back(
-        {op, static_cast<uint16_t>(a), static_cast<uint16_t>(b), static_cast<uint16_t>(c)});
-    return static_cast<uint16_t>(program.code.size() - 1);
-  }
-  uint16_t input(bool broadcast = false) {
-    program.broadcast.push_back(broadcast);
-    return add(MapOp::Input, program.inputs++);
-  }
-  uint16_t scalar() { return add(MapOp::Scalar, program.scalars++); }
-  uint16_t constant(double value) {
-    program.constants.push_back(value);
-    return add(MapOp::Constant, program.constants.size() - 1);
-  }
-  Builder &output(uint16_t value) {
-    program.outputs.push_back(value);
-    return *this;
-  }
-};
 
 constexpr size_t kNoAlias = SIZE_MAX;
 
@@ -363,7 +334,7 @@ TEST_P(MapTargetTest, SameBitsAsReferenceOnEdgeValuesF64) { edgesEqualReference<
 /// A program of up to `instructions` instructions that validateMap() accepts.
 MapProgram randomProgram(std::mt19937_64 &random, size_t instructions) {
   Builder builder;
-  std::vector<uint16_t> numbers, booleans;
+  std::vector<uint16_t> numbers;
   const size_t inputs = random() % 6, scalars = random() % 3, constants = random() % 3;
   for (size_t k = 0; k < inputs; ++k)
     numbers.push_back(builder.input(random() % 5 == 0));
@@ -372,34 +343,10 @@ MapProgram randomProgram(std::mt19937_64 &random, size_t instructions) {
   const double values[] = {0, -0.0, 1, 0.5, 1e-3, 3, -1, 1e30};
   for (size_t k = 0; k < constants || numbers.empty(); ++k)
     numbers.push_back(builder.constant(values[random() % std::size(values)]));
-  // Often a recent value: chains, that is, rather than bushes of inputs.
-  auto pick = [&](const std::vector<uint16_t> &from) {
-    const size_t recent = std::min<size_t>(from.size(), 1 + random() % 8);
-    return random() % 3 == 0 ? from[random() % from.size()]
-                             : from[from.size() - 1 - random() % recent];
-  };
-  while (builder.program.code.size() < instructions) {
-    const MapOp op = static_cast<MapOp>(3 + random() % (kMapOpCount - 3));
-    const bool logic = op == MapOp::And || op == MapOp::Or || op == MapOp::Not;
-    if ((logic || op == MapOp::Select) && booleans.empty())
-      continue;
-    if (op == MapOp::Select) {
-      const bool ofBooleans = random() % 4 == 0;
-      auto &from = ofBooleans ? booleans : numbers;
-      from.push_back(builder.add(op, pick(booleans), pick(from), pick(from)));
-      continue;
-    }
-    auto &from = logic ? booleans : numbers;
-    const bool unary = op == MapOp::Sqrt || op == MapOp::Neg || op == MapOp::Abs ||
-                       op == MapOp::Sign || op == MapOp::Rint || op == MapOp::Floor ||
-                       op == MapOp::Not;
-    const uint16_t value =
-        builder.add(op, pick(from), unary ? 0 : pick(from), op == MapOp::Fma ? pick(from) : 0);
-    (op >= MapOp::Lt && op <= MapOp::Not ? booleans : numbers).push_back(value);
-  }
+  growRandomly(builder, random, instructions, numbers);
   const size_t outputs = 1 + random() % 4;
   for (size_t k = 0; k < outputs; ++k)
-    builder.output(pick(numbers));
+    builder.output(pickRandomly(random, numbers));
   return builder.program;
 }
 

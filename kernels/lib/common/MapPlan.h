@@ -18,9 +18,9 @@ namespace bagua::kernels {
 constexpr size_t kMapVectorBytesMax = 64;
 
 struct MapOperand {
-  std::byte *at = nullptr;
-  size_t step = 0;     ///< Bytes to the next vector.
-  bool stream = false; ///< An output that is written past the caches; aligned to a cache line.
+  std::byte *at;
+  size_t step; ///< Bytes to the next vector.
+  bool stream; ///< An output that is written past the caches; aligned to a cache line.
 };
 
 struct MapStep {

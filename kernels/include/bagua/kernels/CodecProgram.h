@@ -25,6 +25,8 @@ struct CodecProgram {
   bool operator==(const CodecProgram &) const = default;
 };
 
+constexpr size_t kCodecInstructionsMax = 240; ///< Of `encode` and of `decode`.
+
 /// "" if `program` keeps the rules, else which it breaks and where. For programs of any origin.
 std::string validateCodec(const CodecProgram &program);
 
