@@ -47,15 +47,21 @@ HWY_INLINE const uint8_t *octets(const std::byte *bytes) {
 }
 HWY_INLINE uint8_t *octets(std::byte *bytes) { return reinterpret_cast<uint8_t *>(bytes); }
 
-/// Elements per step of the loops that read a run. Each step prefetches two of the four lines that
-/// its elements fill.
+/// Elements per step of the loops that read a run.
 constexpr size_t kStep = 64;
 static_assert(HWY_MAX_BYTES <= kStep / 2 * sizeof(float), "loops take two vectors at a time");
 
+/// Two lines: a half of what a step reads, for kernels that read twice.
 HWY_INLINE void prefetch(PrefetchCursor *cursor) {
   const uintptr_t address = cursor->nextPair();
   hwy::Prefetch(reinterpret_cast<const std::byte *>(address));
   hwy::Prefetch(reinterpret_cast<const std::byte *>(address + PrefetchCursor::kPageBytes));
+}
+
+/// As many lines as a kernel that walks through its input once reads with these bytes.
+HWY_INLINE void prefetchBytes(PrefetchCursor *cursor, size_t bytes) {
+  for (size_t i = 0; i < bytes; i += 2 * kLineBytes)
+    prefetch(cursor);
 }
 
 /// Prefetches `bytes` that lie some tiles after `source`.
@@ -170,54 +176,49 @@ private:
 /// What a decode-reduce does to the sum in the end.
 enum class Finish : uint8_t { Nothing, Multiply, Divide };
 
-/// y[i] = finish(sum[i] (+ term[i])), NaNs made canonical. `sum` and `term` are aligned, with room
-/// for whole vectors.
-template <bool kAdd, Finish kFinish> struct TileFinish {
-  const float *sum, *term;
+/// Finishes sums. The kind is no template parameter: the branch costs nothing beside a decoding.
+struct Finisher {
+  Finish kind;
   float operand;
-  std::byte *y;
 
-  HWY_INLINE void one(size_t i) const {
-    float v = kAdd ? sum[i] + term[i] : sum[i];
-    if (kFinish == Finish::Multiply)
+  HWY_INLINE float operator()(float v) const {
+    if (kind == Finish::Multiply)
       v = v * operand;
-    if (kFinish == Finish::Divide)
+    if (kind == Finish::Divide)
       v = v / operand;
-    storeOne<float>(y, i, finishOne(v));
+    return finishOne(v);
   }
-
-  template <bool kStream> HWY_INLINE void many(size_t count) const {
+  HWY_INLINE hn::Vec<F32> operator()(hn::Vec<F32> v) const {
     const F32 d;
-    const size_t lanes = hn::Lanes(d);
-    size_t i = 0;
-    if (kStream) // Streaming stores are aligned.
-      for (; i < count && reinterpret_cast<uintptr_t>(floats(y) + i) % kLineBytes != 0; ++i)
-        one(i);
-    for (; count - i >= lanes; i += lanes) {
-      auto v = hn::LoadU(d, sum + i);
-      if (kAdd)
-        v = hn::Add(v, hn::LoadU(d, term + i));
-      if (kFinish == Finish::Multiply)
-        v = hn::Mul(v, hn::Set(d, operand));
-      if (kFinish == Finish::Divide)
-        v = hn::Div(v, hn::Set(d, operand));
-      v = hn::IfThenElse(hn::IsNaN(v), hn::Set(d, kNan<float>), v);
-      if (kStream)
-        hn::Stream(v, d, floats(y) + i);
-      else
-        hn::StoreU(v, d, floats(y) + i);
-    }
-    for (; i < count; ++i)
-      one(i);
-  }
-
-  HWY_INLINE void run(size_t count, bool stream) const {
-    if (stream)
-      many<true>(count);
-    else
-      many<false>(count);
+    if (kind == Finish::Multiply)
+      v = hn::Mul(v, hn::Set(d, operand));
+    if (kind == Finish::Divide)
+      v = hn::Div(v, hn::Set(d, operand));
+    return hn::IfThenElse(hn::IsNaN(v), hn::Set(d, kNan<float>), v);
   }
 };
+
+/// What turns sums of `inputs` into sums or means.
+HWY_INLINE Finisher finisherOf(bool mean, size_t inputs) {
+  if (!mean)
+    return {Finish::Nothing, 1.0f};
+  const float divisor = static_cast<float>(inputs);
+  // By a power of two, multiplication and division round alike, and multiplication is much faster.
+  if (std::has_single_bit(inputs))
+    return {Finish::Multiply, 1.0f / divisor};
+  return {Finish::Divide, divisor};
+}
+
+/// y[i] = finish(sum[i]). `sum` is aligned, with room for whole vectors.
+HWY_INLINE void finishTile(const float *sum, size_t count, Finisher finish, std::byte *y) {
+  const F32 d;
+  const size_t lanes = hn::Lanes(d);
+  size_t i = 0;
+  for (; count - i >= lanes; i += lanes)
+    hn::StoreU(finish(hn::Load(d, sum + i)), d, floats(y) + i);
+  for (; i < count; ++i)
+    storeOne<float>(y, i, finish(sum[i]));
+}
 
 HWY_INLINE void addTile(const float *term, size_t count, float *sum) {
   const F32 d;
@@ -231,55 +232,106 @@ HWY_INLINE bool streamsElements(const Args &args) {
          reinterpret_cast<uintptr_t>(args.outputs[0].data()) % sizeof(float) == 0;
 }
 
-/// Decodes the inputs tile by tile and folds them. `codec.decode(packed, begin, count, y)` decodes
-/// `count` elements from `begin` on of the block of which `packed` are the bytes; `y` is aligned
-/// and has room for whole vectors. A codec without blocks takes the run as one.
-template <Finish kFinish, class Codec>
-HWY_INLINE void decodeReduceAs(const Codec &codec, const Kernel &kernel, const Args &args,
-                               size_t begin, size_t end, float operand) {
-  HWY_ALIGN float sum[kTile], term[kTile];
+/// Inputs that are decoded side by side; more are summed group by group.
+constexpr size_t kFoldGroup = 16;
+
+/// y = finish((sum +) decoded input 0 + decoded input 1 + …), for the elements of one tile. `y` may
+/// be `sum`.
+template <class Codec, bool kAdd> struct TileFold {
+  const Codec &codec;
+  const typename Codec::Tile *tiles;
+  size_t inputs;
+  const std::byte *sum;
+  Finisher finish;
+  std::byte *y;
+
+  HWY_INLINE void one(size_t i) const {
+    float v = kAdd ? loadOne<float>(sum, i) : codec.one(tiles[0], i);
+    for (size_t k = kAdd ? 0 : 1; k < inputs; ++k)
+      v = v + codec.one(tiles[k], i);
+    storeOne<float>(y, i, finish(v));
+  }
+
+  template <bool kStream> HWY_INLINE void many(size_t count) const {
+    const F32 d;
+    const size_t lanes = hn::Lanes(d);
+    size_t i = 0;
+    if (kStream) // Streaming stores are aligned.
+      for (; i < count && reinterpret_cast<uintptr_t>(floats(y) + i) % kLineBytes != 0; ++i)
+        one(i);
+    for (; count - i >= 2 * lanes; i += 2 * lanes) {
+      const float *s = floats(sum) + i;
+      float *target = floats(y) + i;
+      auto v0 = kAdd ? hn::LoadU(d, s) : codec.vector(tiles[0], i);
+      auto v1 = kAdd ? hn::LoadU(d, s + lanes) : codec.vector(tiles[0], i + lanes);
+      for (size_t k = kAdd ? 0 : 1; k < inputs; ++k) {
+        v0 = hn::Add(v0, codec.vector(tiles[k], i));
+        v1 = hn::Add(v1, codec.vector(tiles[k], i + lanes));
+      }
+      if (kStream) {
+        hn::Stream(finish(v0), d, target);
+        hn::Stream(finish(v1), d, target + lanes);
+      } else {
+        hn::StoreU(finish(v0), d, target);
+        hn::StoreU(finish(v1), d, target + lanes);
+      }
+    }
+    for (; i < count; ++i)
+      one(i);
+  }
+
+  HWY_INLINE void run(size_t count, bool stream) const {
+    bool plain = true;
+    for (size_t k = 0; k < inputs; ++k)
+      plain = plain && codec.plain(tiles[k]);
+    if (!plain) // Rare.
+      for (size_t i = 0; i < count; ++i)
+        one(i);
+    else if (stream)
+      many<true>(count);
+    else
+      many<false>(count);
+  }
+};
+
+/// Decodes the inputs tile by tile and writes their sum or mean. A codec has a type `Tile`, what
+/// decoding one tile of one input needs; `open(packed, begin, count, tile)` prepares that of
+/// `count` elements from `begin` on (a multiple of kTile) of the block of which `packed` are the
+/// bytes; `vector(tile, i)` and `one(tile, i)` decode from element i of the tile on, i being any
+/// number, `vector` only if `plain(tile)`. A codec without blocks takes the run as one.
+template <class Codec>
+HWY_ATTR void decodeFold(const Codec &codec, const Kernel &kernel, const Args &args, size_t begin,
+                         size_t end, bool mean) {
+  typename Codec::Tile tiles[kFoldGroup];
+  HWY_ALIGN float sums[kTile];
+  std::byte *sum = reinterpret_cast<std::byte *>(sums);
+  const Finisher finish = finisherOf(mean, args.inputs.size()), keep = finisherOf(false, 1);
   const size_t block = kernel.packing.block == 1 ? end - begin : kernel.packing.block;
-  const bool stream = streamsElements(args);
-  const size_t inputs = args.inputs.size();
+  const bool streams = streamsElements(args);
   size_t offset = kernel.packing.bytes(begin);
   for (size_t first = begin; first < end; first += block) {
     const size_t count = std::min(block, end - first);
     for (size_t done = 0; done < count; done += kTile) {
       const size_t part = std::min(kTile, count - done);
       std::byte *y = args.outputs[0].data() + (first + done) * sizeof(float);
-      codec.decode(args.inputs[0].data() + offset, done, part, sum);
-      for (size_t k = 1; k + 1 < inputs; ++k) {
-        codec.decode(args.inputs[k].data() + offset, done, part, term);
-        addTile(term, part, sum);
-      }
-      if (inputs > 1) {
-        codec.decode(args.inputs[inputs - 1].data() + offset, done, part, term);
-        TileFinish<true, kFinish>{sum, term, operand, y}.run(part, stream);
-      } else {
-        TileFinish<false, kFinish>{sum, term, operand, y}.run(part, stream);
+      for (size_t base = 0; base < args.inputs.size(); base += kFoldGroup) {
+        const size_t inputs = std::min(kFoldGroup, args.inputs.size() - base);
+        for (size_t k = 0; k < inputs; ++k)
+          codec.open(args.inputs[base + k].data() + offset, done, part, tiles[k]);
+        const bool last = base + kFoldGroup >= args.inputs.size();
+        const Finisher &used = last ? finish : keep;
+        std::byte *target = last ? y : sum;
+        if (base == 0)
+          TileFold<Codec, false>{codec, tiles, inputs, sum, used, target}.run(part,
+                                                                              last && streams);
+        else
+          TileFold<Codec, true>{codec, tiles, inputs, sum, used, target}.run(part, last && streams);
       }
     }
     offset += kernel.packing.blockBytes(count);
   }
-  if (stream)
+  if (streams)
     hwy::FlushStream();
-}
-
-/// The sum, or the mean, of what `codec` decodes.
-template <class Codec>
-HWY_INLINE void decodeSum(const Codec &codec, const Kernel &kernel, const Args &args, size_t begin,
-                          size_t end) {
-  decodeReduceAs<Finish::Nothing>(codec, kernel, args, begin, end, 1.0f);
-}
-template <class Codec>
-HWY_INLINE void decodeMean(const Codec &codec, const Kernel &kernel, const Args &args, size_t begin,
-                           size_t end) {
-  const float divisor = static_cast<float>(args.inputs.size());
-  // By a power of two, multiplication and division round alike, and multiplication is much faster.
-  if (std::has_single_bit(args.inputs.size()))
-    decodeReduceAs<Finish::Multiply>(codec, kernel, args, begin, end, 1.0f / divisor);
-  else
-    decodeReduceAs<Finish::Divide>(codec, kernel, args, begin, end, divisor);
 }
 
 /// Adds up the tree of partials.

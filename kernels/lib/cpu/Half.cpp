@@ -95,17 +95,21 @@ struct BF16Vectors {
 };
 
 template <class Vectors> struct HalfDecoder {
-  HWY_INLINE void decode(const std::byte *packed, size_t begin, size_t count, float *y) const {
-    const F32 d;
-    const size_t lanes = hn::Lanes(d);
-    const std::byte *source = packed + begin * sizeof(uint16_t);
-    prefetchAhead(source, count * sizeof(uint16_t));
-    const uint16_t *h = reinterpret_cast<const uint16_t *>(source); // Only for LoadU.
-    size_t i = 0;
-    for (; count - i >= lanes; i += lanes)
-      hn::Store(Vectors().decode(hn::PromoteTo(U32(), hn::LoadU(HalfU16(), h + i))), d, y + i);
-    for (; i < count; ++i)
-      y[i] = Vectors::One::decodeOne(loadOne<uint16_t>(source, i));
+  struct Tile {
+    const std::byte *halves;
+  };
+
+  HWY_INLINE void open(const std::byte *packed, size_t begin, size_t count, Tile &tile) const {
+    tile.halves = packed + begin * sizeof(uint16_t);
+    prefetchAhead(tile.halves, count * sizeof(uint16_t));
+  }
+  HWY_INLINE bool plain(const Tile &) const { return true; }
+  HWY_INLINE hn::Vec<F32> vector(const Tile &tile, size_t i) const {
+    const uint16_t *h = reinterpret_cast<const uint16_t *>(tile.halves) + i; // Only for LoadU.
+    return Vectors().decode(hn::PromoteTo(U32(), hn::LoadU(HalfU16(), h)));
+  }
+  HWY_INLINE float one(const Tile &tile, size_t i) const {
+    return Vectors::One::decodeOne(loadOne<uint16_t>(tile.halves, i));
   }
 };
 
@@ -127,7 +131,7 @@ HWY_INLINE void encodeHalf(const std::byte *x, size_t count, std::byte *packed) 
   PrefetchCursor cursor(x);
   for (; count - i >= kStep; i += kStep) {
     if (kLarge)
-      prefetch(&cursor);
+      prefetchBytes(&cursor, kStep * sizeof(float));
     for (size_t j = i; j < i + kStep; j += 2 * lanes) {
       const auto low = Vectors().encode(hn::LoadU(d, source + j));
       const auto high = Vectors().encode(hn::LoadU(d, source + j + lanes));
@@ -158,12 +162,12 @@ HWY_ATTR void encode(const Kernel &, const Args &args, size_t begin, size_t end)
 
 template <class Vectors>
 HWY_ATTR void decodeSumOf(const Kernel &kernel, const Args &args, size_t begin, size_t end) {
-  decodeSum(HalfDecoder<Vectors>(), kernel, args, begin, end);
+  decodeFold(HalfDecoder<Vectors>(), kernel, args, begin, end, false);
 }
 
 template <class Vectors>
 HWY_ATTR void decodeMeanOf(const Kernel &kernel, const Args &args, size_t begin, size_t end) {
-  decodeMean(HalfDecoder<Vectors>(), kernel, args, begin, end);
+  decodeFold(HalfDecoder<Vectors>(), kernel, args, begin, end, true);
 }
 
 template <class Vectors> const CodecRuns *halfRuns() {

@@ -70,32 +70,35 @@ HWY_ATTR void encode(const Kernel &kernel, const Args &args, size_t begin, size_
 }
 
 struct Decoder {
-  HWY_INLINE void decode(const std::byte *packed, size_t begin, size_t count, float *y) const {
-    const F32 d;
-    const I32 di;
-    const size_t lanes = hn::Lanes(d);
+  struct Tile {
+    float lo, hi, lower, scale;
+    const std::byte *codes;
+  };
+
+  HWY_INLINE void open(const std::byte *packed, size_t begin, size_t count, Tile &tile) const {
     const MinMaxReferenceBlock block(loadOne<float>(packed, 0), loadOne<float>(packed, 1));
-    const std::byte *codes = packed + kHeaderBytes + begin;
-    prefetchAhead(codes, count);
-    const auto lower = hn::Set(d, block.lower), scale = hn::Set(d, block.scale);
-    const auto nan = hn::Set(d, kNan<float>);
-    size_t i = 0;
-    for (; count - i >= lanes; i += lanes) {
-      const auto code = hn::ConvertTo(d, hn::PromoteTo(di, hn::LoadU(U8(), octets(codes) + i)));
-      const auto v = hn::Div(hn::Add(code, lower), scale);
-      hn::Store(hn::IfThenElse(hn::IsNaN(v), nan, v), d, y + i);
-    }
-    for (; i < count; ++i)
-      y[i] = block.decodeOne(loadOne<uint8_t>(codes, i));
+    tile = {block.lo, block.hi, block.lower, block.scale, packed + kHeaderBytes + begin};
+    prefetchAhead(tile.codes, count);
+  }
+  HWY_INLINE bool plain(const Tile &) const { return true; }
+  HWY_INLINE hn::Vec<F32> vector(const Tile &tile, size_t i) const {
+    const F32 d;
+    const auto code =
+        hn::ConvertTo(d, hn::PromoteTo(I32(), hn::LoadU(U8(), octets(tile.codes) + i)));
+    const auto v = hn::Div(hn::Add(code, hn::Set(d, tile.lower)), hn::Set(d, tile.scale));
+    return hn::IfThenElse(hn::IsNaN(v), hn::Set(d, kNan<float>), v);
+  }
+  HWY_INLINE float one(const Tile &tile, size_t i) const {
+    return MinMaxReferenceBlock(tile.lo, tile.hi).decodeOne(loadOne<uint8_t>(tile.codes, i));
   }
 };
 
 HWY_ATTR void decodeReduceSum(const Kernel &kernel, const Args &args, size_t begin, size_t end) {
-  decodeSum(Decoder(), kernel, args, begin, end);
+  decodeFold(Decoder(), kernel, args, begin, end, false);
 }
 
 HWY_ATTR void decodeReduceMean(const Kernel &kernel, const Args &args, size_t begin, size_t end) {
-  decodeMean(Decoder(), kernel, args, begin, end);
+  decodeFold(Decoder(), kernel, args, begin, end, true);
 }
 
 const CodecRuns *minMaxReferenceTable() {

@@ -127,43 +127,45 @@ struct Decoder {
   int bits;
   int64_t levels;
 
-  HWY_INLINE void decode(const std::byte *packed, size_t begin, size_t count, float *y) const {
+  struct Tile {
+    float norm, step;
+    bool finite;
+    const uint8_t *codes; ///< One byte each.
     HWY_ALIGN uint8_t unpacked[kTile];
-    const F32 d;
-    const I32 di;
-    const size_t lanes = hn::Lanes(d);
+  };
+
+  HWY_INLINE void open(const std::byte *packed, size_t begin, size_t count, Tile &tile) const {
     const QsgdDecoder decoder(loadOne<float>(packed, 0), levels);
+    tile.norm = decoder.norm;
+    tile.step = decoder.step;
+    tile.finite = decoder.finite;
     const std::byte *source = packed + sizeof(float) + codeBytes(begin, bits);
     prefetchAhead(source, codeBytes(count, bits));
-    if (!decoder.finite) { // Rare.
-      std::fill_n(y, count, kNan<float>);
-      return;
-    }
-    const uint8_t *codes = octets(source);
-    if (bits != 8) {
-      unpack(source, count, bits, unpacked);
-      codes = unpacked;
-    }
-    const auto zero = hn::Set(d, decoder.levels), step = hn::Set(d, decoder.step);
-    const auto most = hn::Set(d, decoder.norm), least = hn::Set(d, -decoder.norm);
-    size_t i = 0;
-    for (; count - i >= lanes; i += lanes) {
-      const auto code = hn::ConvertTo(d, hn::PromoteTo(di, hn::LoadU(U8(), codes + i)));
-      auto v = hn::Mul(hn::Sub(code, zero), step);
-      v = hn::IfThenElse(hn::Gt(v, most), most, v);
-      hn::Store(hn::IfThenElse(hn::Lt(v, least), least, v), d, y + i);
-    }
-    for (; i < count; ++i)
-      y[i] = decoder.decodeOne(codes[i]);
+    tile.codes = bits == 8 ? octets(source) : tile.unpacked;
+    if (bits != 8)
+      unpack(source, count, bits, tile.unpacked);
+  }
+  HWY_INLINE bool plain(const Tile &tile) const { return tile.finite; }
+  HWY_INLINE hn::Vec<F32> vector(const Tile &tile, size_t i) const {
+    const F32 d;
+    const auto code = hn::ConvertTo(d, hn::PromoteTo(I32(), hn::LoadU(U8(), tile.codes + i)));
+    const auto most = hn::Set(d, tile.norm), least = hn::Set(d, -tile.norm);
+    auto v = hn::Mul(hn::Sub(code, hn::Set(d, static_cast<float>(levels))), hn::Set(d, tile.step));
+    v = hn::IfThenElse(hn::Gt(v, most), most, v);
+    return hn::IfThenElse(hn::Lt(v, least), least, v);
+  }
+  HWY_INLINE float one(const Tile &tile, size_t i) const {
+    return QsgdDecoder(tile.norm, levels).decodeOne(tile.codes[i]);
   }
 };
 
 HWY_ATTR void decodeReduceSum(const Kernel &kernel, const Args &args, size_t begin, size_t end) {
-  decodeSum(Decoder{static_cast<int>(kernel.bits), kernel.levels}, kernel, args, begin, end);
+  decodeFold(Decoder{static_cast<int>(kernel.bits), kernel.levels}, kernel, args, begin, end,
+             false);
 }
 
 HWY_ATTR void decodeReduceMean(const Kernel &kernel, const Args &args, size_t begin, size_t end) {
-  decodeMean(Decoder{static_cast<int>(kernel.bits), kernel.levels}, kernel, args, begin, end);
+  decodeFold(Decoder{static_cast<int>(kernel.bits), kernel.levels}, kernel, args, begin, end, true);
 }
 
 const CodecRuns *qsgdTable() {

@@ -30,10 +30,12 @@ HWY_INLINE double dotOf(const std::byte *x, const std::byte *y, size_t count) {
   hn::Vec<F64> sums[kVectors];
   for (size_t a = 0; a < kVectors; ++a)
     sums[a] = hn::Zero(d);
-  PrefetchCursor cursor(x);
+  PrefetchCursor xCursor(x), yCursor(y);
   size_t i = 0;
   for (; count - i >= kPartials; i += kPartials) {
-    prefetch(&cursor);
+    prefetchBytes(&xCursor, kPartials * sizeof(T));
+    if (x != y)
+      prefetchBytes(&yCursor, kPartials * sizeof(T));
     for (size_t a = 0; a < kVectors; ++a)
       sums[a] =
           hn::Add(sums[a], hn::Mul(load64(x, i + a * lanes, T()), load64(y, i + a * lanes, T())));
@@ -66,7 +68,7 @@ template <typename T> HWY_ATTR void allFinite(const Kernel &, const Args &args, 
   auto bad0 = hn::Zero(d), bad1 = bad0; // x - x is +0 for a finite x, else NaN.
   size_t i = 0;
   for (; args.count - i >= kStep; i += kStep) {
-    prefetch(&cursor);
+    prefetchBytes(&cursor, kStep * sizeof(T));
     for (size_t j = i; j < i + kStep; j += 2 * lanes) {
       const auto v0 = hn::LoadU(d, p + j), v1 = hn::LoadU(d, p + j + lanes);
       bad0 = hn::Or(bad0, hn::Sub(v0, v0));
@@ -89,8 +91,16 @@ HWY_ATTR void randomUniform(const Kernel &, const Args &args, size_t begin, size
   for (size_t first = begin; first < end; first += kTile) {
     const size_t count = std::min(kTile, end - first);
     const uint32_t *used = fillWords(stream, scalars.first + first, count, words);
-    for (size_t i = 0; i < count; ++i)
-      storeOne(args.outputs[0].data(), first + i, static_cast<T>(uniformOf(used[i])));
+    std::byte *y = args.outputs[0].data() + first * sizeof(T);
+    size_t i = 0;
+    if (sizeof(T) == sizeof(float))
+      for (; count - i >= hn::Lanes(F32()); i += hn::Lanes(F32())) {
+        const auto bits = hn::BitCast(I32(), hn::ShiftRight<8>(hn::LoadU(U32(), used + i)));
+        hn::StoreU(hn::Mul(hn::ConvertTo(F32(), bits), hn::Set(F32(), 0x1p-24f)), F32(),
+                   floats(y) + i);
+      }
+    for (; i < count; ++i)
+      storeOne(y, i, static_cast<T>(uniformOf(used[i])));
   }
 }
 

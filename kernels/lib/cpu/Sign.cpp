@@ -30,7 +30,7 @@ HWY_INLINE double signsAndSum(const std::byte *x, size_t count, std::byte *signs
   size_t i = 0;
   for (; count - i >= kStep; i += kStep) {
     if (kPrefetch)
-      prefetch(cursor);
+      prefetchBytes(cursor, kStep * sizeof(float));
     uint64_t bits = 0;
     for (size_t j = 0; j < kStep; j += lanes32) {
       const auto v = hn::LoadU(d32, p + i + j);
@@ -83,39 +83,36 @@ HWY_ATTR void encode(const Kernel &kernel, const Args &args, size_t begin, size_
 }
 
 struct Decoder {
-  /// `begin` is a multiple of 8.
-  HWY_INLINE void decode(const std::byte *packed, size_t begin, size_t count, float *y) const {
+  struct Tile {
+    float scale;
+    std::byte signs[kTile / 8 + 8]; ///< Masks read 8 bytes.
+  };
+
+  HWY_INLINE void open(const std::byte *packed, size_t begin, size_t count, Tile &tile) const {
+    tile.scale = loadOne<float>(packed, 0);
+    std::memcpy(tile.signs, packed + sizeof(float) + begin / 8, codeBytes(count, 1));
+  }
+  HWY_INLINE bool plain(const Tile &tile) const { return std::isfinite(tile.scale); }
+  HWY_INLINE hn::Vec<F32> vector(const Tile &tile, size_t i) const {
     const F32 d;
     const U32 du;
-    const size_t lanes = hn::Lanes(d);
-    const float scale = loadOne<float>(packed, 0);
-    if (!std::isfinite(scale)) { // Rare.
-      std::fill_n(y, count, kNan<float>);
-      return;
-    }
-    const std::byte *signs = packed + sizeof(float) + begin / 8;
+    // Elements of a vector begin anywhere where an output is not aligned.
+    const uint32_t bits = static_cast<uint32_t>(loadOne<uint64_t>(tile.signs + i / 8, 0) >> i % 8);
     const auto laneBits = hn::Shl(hn::Set(du, 1), hn::Iota(du, 0));
-    const auto positive = hn::Set(d, scale), negative = hn::Set(d, -scale);
-    size_t i = 0;
-    for (; count - i >= 32; i += 32) {
-      const uint32_t bits = loadOne<uint32_t>(signs, i / 32);
-      for (size_t j = 0; j < 32; j += lanes) {
-        const auto word = hn::Set(du, bits >> j);
-        const auto isNegative = hn::RebindMask(d, hn::TestBit(word, laneBits));
-        hn::Store(hn::IfThenElse(isNegative, negative, positive), d, y + i + j);
-      }
-    }
-    for (; i < count; ++i)
-      y[i] = signValue(scale, loadCode(signs, i, 1) != 0);
+    const auto negative = hn::RebindMask(d, hn::TestBit(hn::Set(du, bits), laneBits));
+    return hn::IfThenElse(negative, hn::Set(d, -tile.scale), hn::Set(d, tile.scale));
+  }
+  HWY_INLINE float one(const Tile &tile, size_t i) const {
+    return signValue(tile.scale, loadCode(tile.signs, i, 1) != 0);
   }
 };
 
 HWY_ATTR void decodeReduceSum(const Kernel &kernel, const Args &args, size_t begin, size_t end) {
-  decodeSum(Decoder(), kernel, args, begin, end);
+  decodeFold(Decoder(), kernel, args, begin, end, false);
 }
 
 HWY_ATTR void decodeReduceMean(const Kernel &kernel, const Args &args, size_t begin, size_t end) {
-  decodeMean(Decoder(), kernel, args, begin, end);
+  decodeFold(Decoder(), kernel, args, begin, end, true);
 }
 
 const CodecRuns *signTable() {

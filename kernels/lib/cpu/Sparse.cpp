@@ -74,20 +74,33 @@ HWY_INLINE void selectGreatest(const int32_t *keys, size_t count, int32_t greate
   if (surplus != 0)
     equal = reached - countFrom(keys, padded, threshold + 1);
   size_t keptEqual = equal - surplus, e = 0;
-  for (size_t i = 0; i < count; ++i) {
-    bool taken = keys[i] >= threshold;
-    if (surplus != 0 && keys[i] == threshold) {
-      taken = keptEqual > 0;
-      keptEqual -= taken ? 1 : 0;
+  const I32 d;
+  const size_t lanes = hn::Lanes(d);
+  const auto below = hn::Set(d, threshold - 1);
+  for (size_t i = 0; i < padded; i += kStep) {
+    uint64_t reaching = 0;
+    for (size_t j = 0; j < kStep; j += lanes) {
+      uint8_t mask[8] = {};
+      hn::StoreMaskBits(d, hn::Gt(hn::Load(d, keys + i + j), below), mask);
+      uint64_t part = 0;
+      std::memcpy(&part, mask, sizeof(part));
+      reaching |= part << j;
     }
-    indices[e] = static_cast<SparseIndex>(i); // Overwritten unless taken.
-    e += taken ? 1 : 0;
+    for (; reaching != 0; reaching &= reaching - 1) {
+      const size_t index = i + static_cast<size_t>(std::countr_zero(reaching));
+      if (surplus != 0 && keys[index] == threshold) {
+        if (keptEqual == 0)
+          continue;
+        --keptEqual;
+      }
+      indices[e++] = static_cast<SparseIndex>(index);
+    }
   }
 }
 
 HWY_ATTR void topKEncode(const Kernel &kernel, const Args &args, size_t begin, size_t end) {
   HWY_ALIGN int32_t keys[kSparseBlockMax];
-  SparseIndex indices[kSparseBlockMax + 1];
+  SparseIndex indices[kSparseBlockMax];
   const size_t block = kernel.packing.block;
   std::byte *packed = args.outputs[0].data() + kernel.packing.bytes(begin);
   for (size_t first = begin; first < end; first += block) {
@@ -129,11 +142,7 @@ HWY_ATTR void topKDecodeReduce(const Kernel &kernel, const Args &args, size_t be
         addTile(term, count, sum);
     }
     std::byte *y = args.outputs[0].data() + first * sizeof(float);
-    const float divisor = static_cast<float>(args.inputs.size());
-    if (kMean)
-      TileFinish<false, Finish::Divide>{sum, nullptr, divisor, y}.run(count, false);
-    else
-      TileFinish<false, Finish::Nothing>{sum, nullptr, divisor, y}.run(count, false);
+    finishTile(sum, count, finisherOf(kMean, args.inputs.size()), y);
     offset += kernel.packing.blockBytes(count);
   }
 }

@@ -76,6 +76,15 @@ Kernel mustFind(const Shape &shape, bool reference) {
   return kernel;
 }
 
+/// Weights of mix; else the scalars of a random kernel.
+std::vector<double> scalarsOf(const Kernel &kernel, size_t inputs) {
+  if (kernel.scalarPerPeer)
+    return std::vector<double>(inputs - 1, 1.0 / 3.0);
+  std::vector<double> scalars = {1, 2, -1, 3, 4, 0};
+  scalars.resize(kernel.scalars);
+  return scalars;
+}
+
 void run(benchmark::State &state, const Shape &shape, size_t count) {
   const Kernel kernel = mustFind(shape, false), reference = mustFind(shape, true);
   const size_t inBytes = kernel.inputBytes(count), outBytes = kernel.outputBytes(count);
@@ -93,10 +102,12 @@ void run(benchmark::State &state, const Shape &shape, size_t count) {
   for (size_t k = 0; k < shape.inputs; ++k) {
     memory.push_back(std::make_unique<Memory>(inBytes));
     if (kernel.packedInput) {
-      Kernel encode = mustFind({"minmax_encode", 1, shape.attributes}, false);
+      const std::string_view name = shape.kernel;
+      const std::string encoder(name.substr(0, name.rfind("_decode")));
+      Kernel encode = mustFind({(encoder + "_encode").c_str(), 1, shape.attributes}, false);
       std::span<const std::byte> x[] = {{floats.data(), count * sizeof(float)}};
       std::span<std::byte> packed[] = {{memory.back()->data(), inBytes}};
-      encode.run(encode, Args{x, packed, {}, count}, 0, count);
+      encode.run(encode, Args{x, packed, scalarsOf(encode, 1), count}, 0, count);
     } else {
       std::memcpy(memory.back()->data(), floats.data(), inBytes);
     }
@@ -104,7 +115,7 @@ void run(benchmark::State &state, const Shape &shape, size_t count) {
   }
   Memory output(outBytes);
   std::span<std::byte> outputs[] = {{output.data(), outBytes}};
-  const std::vector<double> scalars(shape.inputs - 1, 1.0 / 3.0);
+  const std::vector<double> scalars = scalarsOf(kernel, shape.inputs);
   const Args args{inputs, outputs, scalars, count};
 
   // The check: the same bytes as the reference, on the first elements.
@@ -164,12 +175,22 @@ int main(int argc, char **argv) {
   const std::vector<Attribute> eight = {{"bits", 8}, {"block", 2048}},
                                four = {{"bits", 4}, {"block", 512}},
                                three = {{"bits", 3}, {"block", 512}};
+  using Attributes = std::vector<Attribute>;
+  const Attributes sign = {{"block", 4096}}, ternary = {{"block", 2048}},
+                   qsgd = {{"levels", 127}, {"norm", 0}, {"block", 2048}},
+                   qsgd4 = {{"levels", 7}, {"norm", 2}, {"block", 512}},
+                   topK = {{"k", 32}, {"block", 2048}},
+                   randK = {{"k", 32}, {"block", 2048}, {"scaled", 1}};
   const std::vector<Shape> shapes = {{"copy", 1, {}},
                                      {"reduce_sum", 2, {}},
                                      {"reduce_mean", 2, {}},
                                      {"reduce_mean", 3, {}},
                                      {"reduce_mean", 4, {}},
                                      {"mix", 3, {}},
+                                     {"dot", 2, {}},
+                                     {"norm", 1, {}},
+                                     {"all_finite", 1, {}},
+                                     {"random_uniform", 0, {}},
                                      {"minmax_encode", 1, eight},
                                      {"minmax_decode", 1, eight},
                                      {"minmax_decode_reduce_mean", 2, eight},
@@ -178,7 +199,33 @@ int main(int argc, char **argv) {
                                      {"minmax_decode", 1, four},
                                      {"minmax_encode", 1, three},
                                      {"minmax_decode", 1, three},
-                                     {"minmax_decode_reduce_mean", 4, four}};
+                                     {"minmax_decode_reduce_mean", 4, four},
+                                     {"identity_encode", 1, {}},
+                                     {"identity_decode_reduce_mean", 4, {}},
+                                     {"f16_encode", 1, {}},
+                                     {"f16_decode", 1, {}},
+                                     {"f16_decode_reduce_mean", 4, {}},
+                                     {"bf16_encode", 1, {}},
+                                     {"bf16_decode", 1, {}},
+                                     {"bf16_decode_reduce_mean", 4, {}},
+                                     {"sign_encode", 1, sign},
+                                     {"sign_decode", 1, sign},
+                                     {"sign_decode_reduce_mean", 4, sign},
+                                     {"qsgd_encode", 1, qsgd},
+                                     {"qsgd_decode", 1, qsgd},
+                                     {"qsgd_decode_reduce_mean", 4, qsgd},
+                                     {"qsgd_encode", 1, qsgd4},
+                                     {"qsgd_decode", 1, qsgd4},
+                                     {"ternary_encode", 1, ternary},
+                                     {"ternary_decode", 1, ternary},
+                                     {"topk_encode", 1, topK},
+                                     {"topk_decode", 1, topK},
+                                     {"topk_decode_reduce_mean", 4, topK},
+                                     {"randk_encode", 1, randK},
+                                     {"randk_decode", 1, randK},
+                                     {"randk_decode_reduce_mean", 4, randK},
+                                     {"minmax_reference_encode", 1, ternary},
+                                     {"minmax_reference_decode", 1, ternary}};
   for (const Shape &shape : shapes) {
     std::string name = std::string(shape.kernel) + "/inputs:" + std::to_string(shape.inputs);
     for (const Attribute &attribute : shape.attributes)
