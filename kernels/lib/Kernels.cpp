@@ -90,7 +90,8 @@ constexpr Entry kEntries[] = {
     {"random_uniform", nullptr, nullptr, &ReductionRuns::randomUniform, 0, 0},
 };
 
-/// Grain of kernels that cannot be split: more than any launch has, and far from overflow.
+/// More elements than any launch has, and far from overflow: the grain of kernels that cannot be
+/// split.
 constexpr size_t kWholeLaunch = size_t{1} << 48;
 
 struct AttributeRule {
@@ -249,18 +250,25 @@ FindError checkDType(const std::string &who, DType dtype, bool acceptsF64, std::
                   (dtype == DType::F64 ? "f64" : "an unknown one"));
 }
 
+/// No range has SIZE_MAX bytes; a product that wraps could have those of one.
+size_t bytesOf(const Kernel &kernel, bool packed, size_t count) {
+  if (count > kWholeLaunch)
+    return SIZE_MAX;
+  return packed ? kernel.packing.bytes(count) : count * elementBytes(kernel.dtype);
+}
+
 } // namespace
 
 size_t Kernel::inputBytes(size_t count, size_t input) const {
   if (prepared != nullptr && prepared->map != nullptr && prepared->map->broadcast[input] != 0)
     return elementBytes(dtype);
-  return packedInput ? packing.bytes(count) : count * elementBytes(dtype);
+  return bytesOf(*this, packedInput, count);
 }
 
 size_t Kernel::outputBytes(size_t count) const {
   if (oneElementOutput)
     return elementBytes(dtype);
-  return packedOutput ? packing.bytes(count) : count * elementBytes(dtype);
+  return bytesOf(*this, packedOutput, count);
 }
 
 FindError chooseTarget(int64_t &target, std::string &error) {

@@ -108,6 +108,23 @@ TEST(KernelsTest, SaysWhyItRefuses) {
   }
 }
 
+// Counts come from files: a size that wraps would match a small range.
+TEST(KernelsTest, CountsBeyondAllMemoryHaveNoSize) {
+  const Attribute attributes[] = {{"bits", 8}, {"block", 8}};
+  for (int shift : {49, 60, 61, 62, 63})
+    for (size_t more : {0u, 1u, 8u}) {
+      const size_t count = (size_t{1} << shift) + more;
+      for (DType dtype : {DType::F32, DType::F64}) {
+        EXPECT_EQ(mustFind("copy", dtype, {}).inputBytes(count), SIZE_MAX);
+        EXPECT_EQ(mustFind("copy", dtype, {}).outputBytes(count), SIZE_MAX);
+        EXPECT_EQ(mustFind("dot", dtype, {}).inputBytes(count), SIZE_MAX);
+      }
+      EXPECT_EQ(mustFind("minmax_encode", DType::F32, attributes).outputBytes(count), SIZE_MAX);
+      EXPECT_EQ(mustFind("minmax_decode", DType::F32, attributes).inputBytes(count), SIZE_MAX);
+    }
+  EXPECT_EQ(mustFind("copy", DType::F64, {}).inputBytes(size_t{1} << 48), size_t{1} << 51);
+}
+
 TEST(KernelsTest, PackedBytesAreTheSumOverBlocks) {
   for (int64_t bits = 2; bits <= 8; ++bits)
     for (int64_t block : {8, 24, 64, 2048})

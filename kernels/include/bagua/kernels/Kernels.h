@@ -80,7 +80,7 @@ struct Kernel {
   Packing packing; ///< Of the packed inputs or output.
 
   /// Bytes that input i / output i must have for `count` elements. Inputs differ only where a map
-  /// has broadcast ones.
+  /// has broadcast ones. SIZE_MAX beyond 2^48 elements, for which there is no memory.
   size_t inputBytes(size_t count, size_t input = 0) const;
   size_t outputBytes(size_t count) const;
   bool packedInput = false, packedOutput = false;
