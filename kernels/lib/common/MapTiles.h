@@ -5,6 +5,7 @@
 
 #include "common/Map.h"
 #include "common/MapPlan.h"
+#include "common/Sweep.h"
 
 #include "hwy/cache_control.h"
 
@@ -59,25 +60,27 @@ public:
     streams_[k] = stream;
   }
 
-  /// Elements [begin, end) of the arrays.
+  /// Elements [begin, end) of the arrays. `kPrefetch` is for those that fit no cache.
   template <bool kPrefetch = false> void run(size_t begin, size_t end) {
     const size_t lanes = plan_.lanes;
+    // Small tiles, so that memory is asked for little by little.
+    const size_t tile =
+        kPrefetch ? std::min(plan_.tile, kPrefetchTileBytes / sizeof(T)) : plan_.tile;
     size_t i = begin;
     for (; end - i >= lanes;) {
-      const size_t count = std::min(plan_.tile, (end - i) / lanes * lanes);
-      for (size_t k = 0; k < plan_.inputs.size(); ++k) {
-        // Read only, in spite of the type.
-        std::byte *at = const_cast<std::byte *>(inputs_[plan_.inputs[k]]) + i * sizeof(T);
-        operands_[plan_.firstInput() + k].at = at;
-        if (kPrefetch)
-          prefetch(at + plan_.tile * sizeof(T), plan_.tile * sizeof(T));
-      }
+      const size_t count = std::min(tile, (end - i) / lanes * lanes);
+      for (size_t k = 0; k < plan_.inputs.size(); ++k) // Read only, in spite of the type.
+        operands_[plan_.firstInput() + k].at =
+            const_cast<std::byte *>(inputs_[plan_.inputs[k]]) + i * sizeof(T);
       for (size_t k = 0; k < plan_.outputs; ++k) {
         MapOperand &output = operands_[plan_.firstOutput() + k];
         output.at = outputs_[k] + i * sizeof(T);
         output.stream = streams_[k];
       }
-      steps(count);
+      if (kPrefetch)
+        stepsWithPrefetch(count);
+      else
+        steps(count);
       i += count;
     }
     if (i < end)
@@ -109,10 +112,25 @@ private:
     for (const MapStep &step : plan_.steps)
       step.run(operands_, step, count);
   }
-  static void prefetch(const std::byte *at, size_t bytes) {
-    for (size_t i = 0; i < bytes; i += 64)
-      hwy::Prefetch(reinterpret_cast<const std::byte *>(reinterpret_cast<uintptr_t>(at) + i));
+  /// Asks for the lines that lie kPrefetchBytes ahead of the tile's, a share before each step.
+  void stepsWithPrefetch(size_t count) {
+    const size_t lines = count * sizeof(T) / kLineBytes, inputs = plan_.inputs.size();
+    const size_t share = (lines * inputs + plan_.steps.size() - 1) / plan_.steps.size();
+    size_t line = 0, input = 0, due = share;
+    for (const MapStep &step : plan_.steps) {
+      for (; due > 0 && line < lines; --due) {
+        const std::byte *at = operands_[plan_.firstInput() + input].at;
+        hwy::Prefetch(reinterpret_cast<const std::byte *>(reinterpret_cast<uintptr_t>(at) +
+                                                          kPrefetchBytes + line * kLineBytes));
+        if (++input == inputs)
+          input = 0, ++line;
+      }
+      due = share;
+      step.run(operands_, step, count);
+    }
   }
+
+  static constexpr size_t kPrefetchTileBytes = 1024, kPrefetchBytes = 2048;
 
   const MapProgram &program_;
   const MapPlan &plan_;
