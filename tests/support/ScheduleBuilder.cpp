@@ -69,6 +69,34 @@ uint32_t ScheduleBuilder::mapKernel(uint16_t inputs, uint16_t scalars,
   return id;
 }
 
+uint32_t ScheduleBuilder::absMaxCodecKernel(const std::string &name, uint32_t block) {
+  uint32_t id = kernel(name);
+  auto map = [](uint16_t inputs, std::vector<fb::MapInstruction> code,
+                std::vector<double> constants = {}) {
+    auto result = std::make_unique<fb::MapCodeT>();
+    result->inputs = inputs;
+    result->outputs = {static_cast<uint16_t>(code.size() - 1)};
+    result->code = std::move(code);
+    result->constants = std::move(constants);
+    result->broadcast = {0, 1}; // The header is one for all elements of a block.
+    result->broadcast.resize(inputs);
+    return result;
+  };
+  // 0 Input, 2 Constant, 5 Mul, 6 Div, 10 Abs.
+  auto codec = std::make_unique<fb::CodecCodeT>();
+  codec->block = block;
+  codec->header_count = 1;
+  codec->code_bits = 8;
+  codec->signed_codes = true;
+  codec->stats = map(1, {{0, 0, 0, 0}, {10, 0, 0, 0}});
+  codec->reductions = {0}; // Max
+  codec->headers = map(1, {{0, 0, 0, 0}, {2, 0, 0, 0}, {6, 0, 1, 0}}, {127.0});
+  codec->encode = map(2, {{0, 0, 0, 0}, {0, 1, 0, 0}, {6, 0, 1, 0}});
+  codec->decode = map(2, {{0, 0, 0, 0}, {0, 1, 0, 0}, {5, 0, 1, 0}});
+  schedule_.kernels.back()->codec = std::move(codec);
+  return id;
+}
+
 uint32_t ScheduleBuilder::kernel(const std::string &name,
                                  std::vector<std::pair<std::string, int64_t>> attributes) {
   auto kernel = std::make_unique<fb::KernelT>();

@@ -46,6 +46,10 @@ public:
   uint32_t mapKernel(uint16_t inputs, uint16_t scalars, std::vector<double> constants,
                      std::vector<fb::MapInstruction> code, std::vector<uint8_t> broadcast = {});
 
+  /// Kernel "codec_…" with one header of each block, its greatest magnitude ÷ 127, and codes of 8
+  /// bits.
+  uint32_t absMaxCodecKernel(const std::string &name, uint32_t block);
+
   /// Over the bucket, beginning with zeros; the caller may change what is returned.
   fb::StateT &state(const std::string &name, fb::StateDomain domain = fb::StateDomain::Bucket);
 

@@ -1,6 +1,6 @@
 #include "KernelCode.h"
 
-#include "bagua/kernels/Map.h"
+#include "bagua/kernels/CodecProgram.h"
 
 #include <memory>
 #include <vector>
@@ -28,6 +28,21 @@ kernels::FindError findKernel(const fb::KernelT &kernel, kernels::DType dtype,
   if (kernel.map)
     return kernels::findMap(std::make_shared<const kernels::MapProgram>(programOf(*kernel.map)),
                             dtype, found, error, reference);
+  if (kernel.codec) {
+    const fb::CodecCodeT &code = *kernel.codec;
+    auto program = std::make_shared<kernels::CodecProgram>();
+    program->block = code.block;
+    program->headerCount = code.header_count;
+    program->codeBits = code.code_bits;
+    program->signedCodes = code.signed_codes;
+    program->stats = programOf(*code.stats);
+    for (uint8_t reduction : code.reductions)
+      program->reductions.push_back(static_cast<kernels::BlockReduction>(reduction));
+    program->headers = programOf(*code.headers);
+    program->encode = programOf(*code.encode);
+    program->decode = programOf(*code.decode);
+    return kernels::findCodec(kernel.name, std::move(program), dtype, found, error, reference);
+  }
   std::vector<kernels::Attribute> attributes;
   for (const auto &attribute : kernel.attributes)
     attributes.push_back({attribute->name, attribute->value});

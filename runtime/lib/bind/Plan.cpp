@@ -287,7 +287,7 @@ private:
       return invalid(flat, absl::StrCat("kernel '", named.name, "' expects ", kernel.outputs,
                                         kernel.outputs == 1 ? " output, got " : " outputs, got ",
                                         flat.outputs.size()));
-    size_t scalarsExpected = named.name == "mix" ? flat.inputs.size() - 1 : kernel.scalars;
+    size_t scalarsExpected = kernel.scalarsFor(flat.inputs.size());
     if (flat.scalars.size() != scalarsExpected)
       return invalid(flat, absl::StrCat("kernel '", named.name, "' expects ", scalarsExpected,
                                         " scalars, got ", flat.scalars.size()));
