@@ -36,6 +36,16 @@ SmallVector<ChunkAccess> ChunkMessages::accesses(Value operand) {
   return list;
 }
 
+/// True if `op` is the value of a parameter that may change from step to step.
+static bool isPerStep(Operation *op) {
+  auto parameter = dyn_cast<ParameterOp>(op);
+  if (!parameter)
+    return false;
+  auto declaration = SymbolTable::lookupNearestSymbolFrom<DeclareParameterOp>(
+      op->getParentOfType<ScheduleOp>(), parameter.getParameterAttr());
+  return declaration && declaration.getPerStep();
+}
+
 ChunkMessages::Facts ChunkMessages::facts(Value value) {
   if (auto known = facts_.find(value); known != facts_.end())
     return known->second;
@@ -46,15 +56,20 @@ ChunkMessages::Facts ChunkMessages::facts(Value value) {
       result.rank = true;
     } else { // chunk.for, chunk.gather: their bounds are their operands.
       result.variable = true;
-      for (Value bound : owner->getOperands())
+      for (Value bound : owner->getOperands()) {
         result.rank |= facts(bound).rank;
+        result.step |= facts(bound).step;
+      }
     }
   } else {
-    result.rank = isa<RankOp>(value.getDefiningOp());
-    for (Value operand : value.getDefiningOp()->getOperands()) {
+    Operation *op = value.getDefiningOp();
+    result.rank = isa<RankOp, PeerOp>(op);
+    result.step = isa<StepOp>(op) || isPerStep(op);
+    for (Value operand : op->getOperands()) {
       Facts of = facts(operand);
       result.rank |= of.rank;
       result.variable |= of.variable;
+      result.step |= of.step;
     }
   }
   return facts_[value] = result;
@@ -77,8 +92,8 @@ LogicalResult ChunkMessages::checkUniform(MoveOp move) {
       if (dependsOnRank(branch.getCondition()))
         return refuse(branch, "a condition");
   }
-  if (dependsOnRank(move.getArgument())) // move_C3
-    return refuse(move, "an argument of the peer map");
+  if (llvm::any_of(move.getArguments(), [&](Value argument) { return dependsOnRank(argument); }))
+    return refuse(move, "an argument of the peer map"); // move_C3
   return success();
 }
 
@@ -132,7 +147,7 @@ static LogicalResult checkOps(ProgramOp program) {
     if (isa<RangesType>(type))
       return isa_and_nonnull<GatherOp>(value.getDefiningOp());
     if (isa<BufferType>(type))
-      return isa_and_nonnull<JobOp, ScratchOp>(value.getDefiningOp());
+      return isa_and_nonnull<JobOp, ScratchOp, StateOp>(value.getDefiningOp());
     return !isa<SlotsType>(type) || isa_and_nonnull<SlotsOp>(value.getDefiningOp());
   };
   WalkResult walked = program.getBody().walk([&](Operation *op) -> WalkResult {
@@ -149,8 +164,83 @@ static LogicalResult checkOps(ProgramOp program) {
   return failure(walked.wasInterrupted());
 }
 
+/// True if the job has opened the gate when `op` is reached: a wait was executed before it.
+static bool isBehindGate(Operation *op) {
+  auto waits = [](Operation &earlier) {
+    auto forall = dyn_cast<ForallOp>(earlier);
+    return isa<WaitOp>(earlier) || (forall && !forall.getBody().front().getOps<WaitOp>().empty());
+  };
+  for (; !isa<ProgramOp>(op); op = op->getParentOp())
+    for (Operation *earlier = op->getPrevNode(); earlier; earlier = earlier->getPrevNode())
+      if (waits(*earlier))
+        return true;
+  return false;
+}
+
+/// What is written and committed of states, and what stands under if_finite.
+static LogicalResult checkStates(ProgramOp program) {
+  SmallVector<PublishOp> publishes;
+  program.walk([&](PublishOp publish) { publishes.push_back(publish); });
+  auto isAfter = [](Operation *first, Operation *second) {
+    auto [a, b] = ancestorsInCommonBlock(first, second);
+    return a != b && a->isBeforeInBlock(b);
+  };
+  auto stateOf = [](Value storage) {
+    return storage ? storage.getDefiningOp<StateOp>() : StateOp();
+  };
+  for (PublishOp publish : publishes) {
+    if (publish->getParentOfType<ForOp>()) // publish_C3
+      return publish.emitOpError("expects to commit a state once, got a loop around it");
+    for (PublishOp other : publishes)
+      if (other.getStateAttr() == publish.getStateAttr() && isAfter(publish, other)) {
+        InFlightDiagnostic error = other.emitOpError("expects to commit a state once, got ")
+                                   << other.getStateAttr() << " twice"; // publish_C3
+        error.attachNote(publish.getLoc()) << "committed here";
+        return error;
+      }
+  }
+  llvm::SmallPtrSet<Operation *, 4> written; // Publishes before which something is written.
+  WalkResult walked = program.walk([&](Operation *op) -> WalkResult {
+    if (isa<IfFiniteOp>(op) && !isBehindGate(op)) // if_finite_C3
+      return op->emitOpError("expects a chunk.wait before_update before it: only behind the gate "
+                             "is it known whether a step is finite");
+    auto launch = dyn_cast<LaunchOp>(op);
+    if (!launch)
+      return success();
+    for (Value output : launch.getOutputs())
+      for (const ChunkAccess &access : ChunkMessages::accesses(output)) {
+        StateOp state = stateOf(access.storage);
+        if (state && !state.getNext()) // state_C2
+          return launch.emitOpError("expects outputs that may be written, got the committed value "
+                                    "of ")
+                 << state.getStateAttr();
+        for (PublishOp publish : publishes) {
+          if (!state || publish.getStateAttr() != state.getStateAttr())
+            continue;
+          if (isAfter(op, publish))
+            written.insert(publish);
+          if (isAfter(publish, op)) {
+            InFlightDiagnostic error = // publish_C3
+                launch.emitOpError("expects the next value of ")
+                << state.getStateAttr() << " to be complete when it is committed";
+            error.attachNote(publish.getLoc()) << "committed here";
+            return error;
+          }
+        }
+      }
+    return success();
+  });
+  if (walked.wasInterrupted())
+    return failure();
+  for (PublishOp publish : publishes)
+    if (!written.contains(publish)) // publish_C4
+      return publish.emitOpError("expects a launch before it that writes the next value of ")
+             << publish.getStateAttr();
+  return success();
+}
+
 FailureOr<ChunkMessages> ChunkMessages::analyze(ProgramOp program) {
-  if (failed(checkOps(program)))
+  if (failed(checkOps(program)) || failed(checkStates(program)))
     return failure();
   ChunkMessages result;
   program.walk([&](SlotsOp slots) { result.pools_[slots.getResult()]; });

@@ -3,6 +3,7 @@
 
 #include "ExpressionPool.h"
 
+#include "bagua/compiler/KernelCode.h"
 #include "bagua/dialect/Sched/Sched.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -70,6 +71,8 @@ public:
 private:
   using Steps = std::vector<std::unique_ptr<fb::StepT>>;
 
+  void state(sched::DeclareStateOp op);
+  Node stateBytes(sched::DeclareStateOp op);
   LogicalResult program(sched::ProgramOp op);
   LogicalResult declaration(Operation *op, fb::ProgramT &program);
   LogicalResult body(Block &block, Steps &steps);
@@ -95,7 +98,7 @@ private:
   LogicalResult ranges(OperandRange operands, std::vector<std::unique_ptr<fb::RangesT>> &out);
   LogicalResult waits(OperandRange operands, std::vector<std::unique_ptr<fb::EventRefT>> &out);
 
-  uint32_t kernel(sched::LaunchOp op);
+  FailureOr<uint32_t> kernel(sched::LaunchOp op);
   uint32_t location(Location location);
 
   const EmitOptions &options_;
@@ -103,8 +106,8 @@ private:
   ExpressionPool pool_;
   llvm::DenseMap<Value, Node> nodes_;   ///< Looked up only, never walked.
   llvm::DenseMap<Value, uint32_t> ids_; ///< Of buffers, slots and events, in their program's lists.
-  llvm::DenseMap<Attribute, uint32_t> parameters_;
-  std::map<std::pair<std::string, std::vector<std::pair<std::string, int64_t>>>, uint32_t> kernels_;
+  llvm::DenseMap<Attribute, uint32_t> parameters_, states_;           ///< By name.
+  llvm::DenseMap<std::pair<Attribute, Attribute>, uint32_t> kernels_; ///< Looked up only.
   std::map<std::tuple<std::string, unsigned, unsigned>, uint32_t> locations_;
   unsigned loopDepth_ = 0;
   int32_t channelMax_ = -1;
@@ -181,6 +184,7 @@ FailureOr<Node> Emitter::compute(Operation *op) {
                                .Case([](sched::NodesOp) { return Op::Nodes; })
                                .Case([](sched::LengthOp) { return Op::Length; })
                                .Case([](sched::ElementBytesOp) { return Op::ElementBytes; })
+                               .Case([](sched::BucketOp) { return Op::Bucket; })
                                .Case([](sched::StepOp) { return Op::Step; })
                                .Default([](Operation *) { return std::nullopt; });
   if (leaf)
@@ -248,6 +252,7 @@ FailureOr<Node> Emitter::compute(Operation *op) {
                   .Case([](arith::AndIOp) { return Op::And; })
                   .Case([](arith::OrIOp) { return Op::Or; })
                   .Case([](arith::XOrIOp) { return Op::Ne; })
+                  .Case([](sched::PairingOp) { return Op::Pairing; })
                   .Case([](arith::AddFOp) { return Op::FAdd; })
                   .Case([](arith::SubFOp) { return Op::FSub; })
                   .Case([](arith::MulFOp) { return Op::FMul; })
@@ -347,25 +352,65 @@ LogicalResult Emitter::waits(OperandRange operands,
 
 // ---- Steps ----
 
-uint32_t Emitter::kernel(sched::LaunchOp op) {
-  std::vector<std::pair<std::string, int64_t>> attributes;
-  for (NamedAttribute attribute : op.getKernelAttributes())
-    attributes.emplace_back(attribute.getName().str(),
-                            cast<IntegerAttr>(attribute.getValue()).getValue().getSExtValue());
-  std::sort(attributes.begin(), attributes.end());
-  auto [entry, isNew] = kernels_.try_emplace({op.getKernel().str(), attributes},
-                                             static_cast<uint32_t>(schedule_.kernels.size()));
-  if (isNew) {
-    auto kernel = std::make_unique<fb::KernelT>();
-    kernel->name = op.getKernel().str();
-    for (auto &[name, value] : attributes) {
+std::unique_ptr<fb::MapCodeT> mapCode(const kernels::MapProgram &program) {
+  auto out = std::make_unique<fb::MapCodeT>();
+  for (const kernels::MapInstruction &one : program.code)
+    out->code.emplace_back(static_cast<uint8_t>(one.op), one.a, one.b, one.c);
+  out->constants = program.constants;
+  out->outputs = program.outputs;
+  out->inputs = program.inputs;
+  out->scalars = program.scalars;
+  out->broadcast = program.broadcast;
+  return out;
+}
+
+std::unique_ptr<fb::CodecCodeT> codecCode(const kernels::CodecProgram &program) {
+  auto out = std::make_unique<fb::CodecCodeT>();
+  out->block = program.block;
+  out->header_count = program.headerCount;
+  out->code_bits = program.codeBits;
+  out->signed_codes = program.signedCodes;
+  out->stats = mapCode(program.stats);
+  for (kernels::BlockReduction reduction : program.reductions)
+    out->reductions.push_back(static_cast<uint8_t>(reduction));
+  out->headers = mapCode(program.headers);
+  out->encode = mapCode(program.encode);
+  out->decode = mapCode(program.decode);
+  return out;
+}
+
+FailureOr<uint32_t> Emitter::kernel(sched::LaunchOp op) {
+  DictionaryAttr attributes = op.getKernelAttributes();
+  std::pair<Attribute, Attribute> key = {op.getKernelAttr(), attributes};
+  if (auto known = kernels_.find(key); known != kernels_.end())
+    return known->second;
+  auto kernel = std::make_unique<fb::KernelT>();
+  kernel->name = op.getKernel().str();
+  if (isMapKernel(op.getKernel())) {
+    FailureOr<kernels::MapProgram> program = mapProgram(attributes, op);
+    if (failed(program))
+      return failure();
+    kernel->map = mapCode(*program);
+  } else if (isCodecKernel(op.getKernel())) {
+    FailureOr<kernels::CodecProgram> program = codecProgram(attributes, op);
+    if (failed(program))
+      return failure();
+    kernel->codec = codecCode(*program);
+  } else {
+    for (NamedAttribute attribute : attributes) { // Sorted by name.
+      auto value = dyn_cast<IntegerAttr>(attribute.getValue());
+      if (!value)
+        return op.emitOpError("expects numbers as attributes of kernel '")
+               << op.getKernel() << "', got '" << attribute.getName().getValue() << "' "
+               << attribute.getValue();
       kernel->attributes.push_back(std::make_unique<fb::KernelAttributeT>());
-      kernel->attributes.back()->name = name;
-      kernel->attributes.back()->value = value;
+      kernel->attributes.back()->name = attribute.getName().str();
+      kernel->attributes.back()->value = value.getInt();
     }
-    schedule_.kernels.push_back(std::move(kernel));
   }
-  return entry->second;
+  auto index = static_cast<uint32_t>(schedule_.kernels.size());
+  schedule_.kernels.push_back(std::move(kernel));
+  return kernels_[key] = index;
 }
 
 uint32_t Emitter::location(Location location) {
@@ -386,7 +431,10 @@ uint32_t Emitter::location(Location location) {
 }
 
 LogicalResult Emitter::launch(sched::LaunchOp op, fb::LaunchT &launch) {
-  launch.kernel = kernel(op);
+  FailureOr<uint32_t> index = kernel(op);
+  if (failed(index))
+    return failure();
+  launch.kernel = *index;
   for (Value scalar : op.getScalars()) {
     launch.scalars.push_back(kNone);
     if (failed(set(launch.scalars.back(), scalar)))
@@ -442,12 +490,19 @@ LogicalResult Emitter::action(sched::StepInterface op, fb::ActionUnion &action) 
         action.Set(std::move(wait));
         return success();
       })
+      .Case([&](sched::PublishOp o) {
+        fb::PublishT publish;
+        publish.state = states_.lookup(o.getStateAttr().getAttr());
+        action.Set(std::move(publish));
+        return success();
+      })
       .Default([](Operation *o) { return o->emitOpError("is no step of a schedule file"); });
 }
 
 LogicalResult Emitter::step(sched::StepInterface op, fb::StepT &step) {
   step.queue = static_cast<fb::Queue>(op.getStepQueue());
   step.location = location(op.getLoc());
+  step.if_finite = op.getIfFinite();
   if (op.getSignal()) {
     step.signal = std::make_unique<fb::EventRefT>();
     step.signal->id = ids_.lookup(op.getSignal());
@@ -502,6 +557,47 @@ LogicalResult Emitter::body(Block &block, Steps &steps) {
 
 // ---- Programs ----
 
+void Emitter::state(sched::DeclareStateOp op) {
+  auto state = std::make_unique<fb::StateT>();
+  state->name = op.getSymName().str();
+  state->domain = static_cast<fb::StateDomain>(op.getDomain());
+  state->copies = static_cast<uint32_t>(op.copies());
+  state->initial = op.getInitial() ? op.getInitial()->convertToDouble() : 0;
+  state->initial_weight = !op.getInitial();
+  state->on_resize = static_cast<fb::OnResize>(op.getOnResize());
+  states_[op.getSymNameAttr()] = static_cast<uint32_t>(schedule_.states.size());
+  schedule_.states.push_back(std::move(state));
+}
+
+Node Emitter::stateBytes(sched::DeclareStateOp op) {
+  using Op = fb::ExprOp;
+  Node length = pool_.leaf(Op::Length), elements = length;
+  switch (op.getDomain()) {
+  case sched::StateDomain::Bucket:
+    break;
+  case sched::StateDomain::Scalar:
+    elements = pool_.constant(int64_t{1});
+    break;
+  case sched::StateDomain::Neighbors:
+    elements = pool_.make(Op::Mul, length, pool_.constant(op.copies()));
+    break;
+  case sched::StateDomain::Shard: {
+    Node grain = pool_.constant(static_cast<int64_t>(schedule_.grain));
+    Node blocks = pool_.make(Op::CeilDiv, length, grain);
+    Node rank = pool_.leaf(Op::Rank), world = pool_.leaf(Op::World);
+    auto border = [&](Node index) {
+      Node block = pool_.make(Op::FloorDiv, pool_.make(Op::Mul, index, blocks), world);
+      return pool_.make(Op::Min, length, pool_.make(Op::Mul, block, grain));
+    };
+    Node next = pool_.make(Op::Add, rank, pool_.constant(int64_t{1}));
+    Node end = border(next);
+    elements = pool_.make(Op::Sub, end, border(rank));
+    break;
+  }
+  }
+  return pool_.make(Op::Mul, elements, pool_.leaf(Op::ElementBytes));
+}
+
 LogicalResult Emitter::declaration(Operation *op, fb::ProgramT &program) {
   auto job = [&](sched::JobOp o) {
     auto buffer = std::make_unique<fb::BufferT>();
@@ -510,6 +606,18 @@ LogicalResult Emitter::declaration(Operation *op, fb::ProgramT &program) {
     buffer->role = static_cast<fb::Role>(o.getRole());
     buffer->bytes = pool_.make(fb::ExprOp::Mul, pool_.leaf(fb::ExprOp::Length),
                                pool_.leaf(fb::ExprOp::ElementBytes));
+    ids_[o.getBuffer()] = static_cast<uint32_t>(program.buffers.size());
+    program.buffers.push_back(std::move(buffer));
+    return success();
+  };
+  auto state = [&](sched::StateOp o) {
+    auto buffer = std::make_unique<fb::BufferT>();
+    buffer->name = o.getName().str();
+    buffer->kind = fb::BufferKind::State;
+    buffer->state = states_.lookup(o.getStateAttr().getAttr());
+    buffer->next = o.getNext();
+    buffer->bytes = stateBytes(SymbolTable::lookupNearestSymbolFrom<sched::DeclareStateOp>(
+        o->getParentOfType<sched::ScheduleOp>(), o.getStateAttr()));
     ids_[o.getBuffer()] = static_cast<uint32_t>(program.buffers.size());
     program.buffers.push_back(std::move(buffer));
     return success();
@@ -543,6 +651,7 @@ LogicalResult Emitter::declaration(Operation *op, fb::ProgramT &program) {
   return llvm::TypeSwitch<Operation *, LogicalResult>(op)
       .Case<sched::JobOp>(job)
       .Case<sched::ScratchOp>(scratch)
+      .Case<sched::StateOp>(state)
       .Case<sched::SlotsOp>(slots)
       .Case<sched::EventsOp>(events)
       .Default([](Operation *) { return success(); });
@@ -593,6 +702,8 @@ LogicalResult Emitter::run(sched::ScheduleOp op) {
     parameters_[declared.getSymNameAttr()] = static_cast<uint32_t>(schedule_.parameters.size());
     schedule_.parameters.push_back(std::move(parameter));
   }
+  for (auto declared : op.getBody().getOps<sched::DeclareStateOp>())
+    state(declared);
   for (auto inner : op.getBody().getOps<sched::ProgramOp>())
     if (failed(program(inner)))
       return failure();

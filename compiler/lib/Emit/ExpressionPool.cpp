@@ -190,6 +190,8 @@ bool ExpressionPool::deriveNonNegative(const fb::ExprT &e) const {
   case ExprOp::Length:
   case ExprOp::ElementBytes:
   case ExprOp::Step:
+  case ExprOp::Bucket:
+  case ExprOp::Pairing:
   case ExprOp::Eq:
   case ExprOp::Ne:
   case ExprOp::Lt:

@@ -23,15 +23,18 @@ sched.schedule @states grain 4 accepts [f32] {
     // CHECK: sched.state "m.next" @m next
     %next = sched.state "m.next" @m next
     %in = sched.slots "in" count %c1 bytes %bytes
+    %arrived = sched.events "arrived" count %c1
     // CHECK: sched.send {{.*}} guard %
     sched.send %m[%c0, %bytes] to %p channel 0 guard %active
-    sched.recv %in[%c0] bytes %bytes from %p channel 0 guard %active
-    sched.wait_gate before_update on cpu
+    sched.recv %in[%c0] bytes %bytes from %p channel 0 signals %arrived[%c0] guard %active
+    %e = sched.event %arrived[%c0]
+    sched.wait_gate before_update on cpu after(%e : !sched.event)
     %x = sched.range %m[%c0, %bytes]
     %y = sched.range %next[%c0, %bytes]
-    // CHECK: sched.launch "map" {broadcast = array<i64: 0>, code = array<i64: 1, 2, 3, 4>, {{.*}}} count {{.*}} guard %{{.*}} if_finite
-    sched.launch "map" {code = array<i64: 1, 2, 3, 4>, constants = array<f64: 0.5>, broadcast = array<i64: 0>} count %len
+    // CHECK: sched.launch "map" {code = array<i64: 2, 0, 0, 0, 0, 0, 0, 0, 5, 1, 0, 0>, {{.*}}} count {{.*}} guard %{{.*}} if_finite
+    sched.launch "map" {code = array<i64: 2, 0, 0, 0, 0, 0, 0, 0, 5, 1, 0, 0>, constants = array<f64: 0.5>, outputs = array<i64: 2>, inputs = 1} count %len
       ins(%x : !sched.range) outs(%y : !sched.range) guard %active if_finite
+    sched.release %in[%c0] on cpu guard %active
     // CHECK: sched.publish @m if_finite
     sched.publish @m if_finite
     %moved = arith.select %active, %bytes, %c0 : index

@@ -1,5 +1,5 @@
 // Facts about a chunk program that lowering and interpreting both rest on: which values differ
-// between ranks, and from where to where the messages of a pool live (SPEC.md, "Life of a
+// between ranks or steps, and from where to where the messages of a pool live (SPEC.md, "Life of a
 // message").
 #pragma once
 
@@ -37,6 +37,8 @@ public:
 
   /// True if `value` may differ between ranks.
   bool dependsOnRank(mlir::Value value) { return facts(value).rank; }
+  /// True if `value` is known at each step only: it uses `chunk.step` or a per-step parameter.
+  bool dependsOnStep(mlir::Value value) { return facts(value).step; }
   /// True if `value` is computed from the variable of a chunk.for or chunk.gather.
   bool dependsOnVariable(mlir::Value value) { return facts(value).variable; }
 
@@ -45,7 +47,7 @@ public:
 
 private:
   struct Facts {
-    bool rank = false, variable = false;
+    bool rank = false, variable = false, step = false;
   };
   Facts facts(mlir::Value value);
   mlir::LogicalResult checkUniform(ir::chunk::MoveOp move);
