@@ -88,7 +88,7 @@ TEST(DamagedSchedTest, EndsInADiagnosticOrMeansTheSame) {
   const char *wanted = std::getenv("BAGUA_TEST_CASES"); // More, by hand.
   const size_t caseCount = wanted ? std::strtoull(wanted, nullptr, 10) : 900;
   std::vector<std::string> texts;
-  for (const char *name : {"gradient-allreduce", "bytegrad", "decentralized"}) {
+  for (const char *name : {"gradient-allreduce", "bytegrad", "decentralized", "states"}) {
     std::string text =
         readFile(std::string(BAGUA_SOURCE_DIR) + "/tests/dialect/Sched/" + name + ".mlir");
     texts.push_back(text.substr(text.find("sched.schedule @", text.find("\nsched."))));
@@ -132,8 +132,12 @@ TEST(DamagedSchedTest, EndsInADiagnosticOrMeansTheSame) {
         values.length = inputs.length;
         auto flat = expand(**schedule, *program, values);
         isBound = flat.ok();
+        if (!isBound)
+          continue;
+        auto bytes = evaluateInt(**schedule, flat->wireBytes, values, rt::StepValues());
+        isBound = bytes.ok();
         if (isBound)
-          formula[static_cast<size_t>(rank)] += static_cast<int64_t>(flat->wireBytes);
+          formula[static_cast<size_t>(rank)] += *bytes;
       }
     bound += isBound;
     before = ir->diagnostics().size();

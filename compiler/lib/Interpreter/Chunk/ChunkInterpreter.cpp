@@ -3,12 +3,18 @@
 // overwritten, say) is an error here.
 #include "bagua/compiler/ChunkMessages.h"
 #include "bagua/compiler/Interpreter.h"
+#include "bagua/compiler/KernelCode.h"
 #include "bagua/compiler/ScalarEvaluator.h"
+
+#include "bagua/Expand.h"
+
+#include "../States.h"
 
 #include "llvm/ADT/TypeSwitch.h"
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 using namespace mlir;
 namespace chunk = bagua::ir::chunk;
@@ -74,10 +80,11 @@ struct Used {
 
 class Interpreter {
 public:
+  /// `atGate`: what the job does until it opens the gate; called once, at the latest at the end.
   Interpreter(const Inputs &inputs, const InterpreterOptions &options, Outputs &outputs,
-              ChunkMessages &messages)
-      : inputs_(inputs), options_(options), outputs_(outputs), messages_(messages),
-        scratchBytesLeft_(options.scratchBytesMax) {}
+              States &states, ChunkMessages &messages, llvm::function_ref<LogicalResult()> atGate)
+      : inputs_(inputs), options_(options), outputs_(outputs), states_(states), messages_(messages),
+        atGate_(atGate), scratchBytesLeft_(options.scratchBytesMax) {}
 
   LogicalResult run(chunk::ProgramOp program);
 
@@ -92,10 +99,13 @@ private:
   LogicalResult execute(Operation *op, const Ranks &ranks);
   LogicalResult loop(chunk::ForOp op, const Ranks &ranks);
   LogicalResult branch(chunk::IfOp op, const Ranks &ranks);
+  FailureOr<int64_t> peer(chunk::PeerMap map, ValueRange arguments, Rank &rank);
   LogicalResult move(chunk::MoveOp op, const Ranks &ranks);
+  LogicalResult passGate();
   LogicalResult launch(chunk::LaunchOp op, const Ranks &ranks);
   LogicalResult run(chunk::LaunchOp op, Rank &rank, const kernels::Kernel &kernel,
                     ArrayRef<Used> inputs, ArrayRef<Used> outputs, size_t count);
+  void bind(Value value, Bytes &bytes, Rank &rank);
   LogicalResult declare(Operation *op, Rank &rank);
   LogicalResult number(Operation *op, Rank &rank);
   FailureOr<size_t> size(Value value, Operation *op, StringRef what, Rank &rank);
@@ -108,8 +118,14 @@ private:
   const Inputs &inputs_;
   const InterpreterOptions &options_;
   Outputs &outputs_;
+  States &states_;
   ChunkMessages &messages_;
+  llvm::function_ref<LogicalResult()> atGate_;
+  bool gateIsOpen_ = false;
+  std::vector<std::pair<StringAttr, int64_t>> published_; ///< States, and the ranks that did.
   std::vector<std::unique_ptr<Rank>> ranks_;
+  int64_t step() const { return static_cast<int64_t>(outputs_.gradients.size()) - 1; }
+
   size_t time_ = 0; ///< Counts ops that touch bytes.
   size_t opCount_ = 0;
   size_t scratchBytesLeft_;
@@ -247,20 +263,30 @@ LogicalResult Interpreter::checkUntouched(const Used &used, Operation *op, const
 
 // ---- Ops ---------------------------------------------------------------------------------------
 
+/// Of the same bytes there is one buffer, however often it is named.
+void Interpreter::bind(Value value, Bytes &bytes, Rank &rank) {
+  std::shared_ptr<Buffer> shared;
+  for (auto &[other, buffer] : rank.buffers)
+    if (buffer->bytes == &bytes)
+      shared = buffer;
+  if (!shared) {
+    shared = std::make_shared<Buffer>();
+    shared->bytes = &bytes;
+  }
+  rank.buffers[value] = shared;
+}
+
 LogicalResult Interpreter::declare(Operation *op, Rank &rank) {
   if (auto job = dyn_cast<chunk::JobOp>(op)) {
-    // Of one role there is one buffer, however often it is named.
     auto &list = job.getRole() == chunk::Role::Gradient ? outputs_.gradients.back()
                                                         : outputs_.weights.back();
-    Bytes *bytes = &list[static_cast<size_t>(rank.rank)];
-    for (auto &[value, buffer] : rank.buffers)
-      if (buffer->bytes == bytes) {
-        std::shared_ptr<Buffer> shared = buffer;
-        rank.buffers[job.getResult()] = shared;
-        return success();
-      }
-    auto &buffer = rank.buffers[job.getResult()] = std::make_shared<Buffer>();
-    buffer->bytes = bytes;
+    bind(job.getResult(), list[static_cast<size_t>(rank.rank)], rank);
+    return success();
+  }
+  if (auto state = dyn_cast<chunk::StateOp>(op)) {
+    State &memory = states_.get(state.getStateAttr().getAttr());
+    auto index = static_cast<size_t>(rank.rank);
+    bind(state.getResult(), state.getNext() ? memory.next[index] : memory.committed[index], rank);
     return success();
   }
   if (auto scratch = dyn_cast<chunk::ScratchOp>(op)) {
@@ -298,17 +324,15 @@ LogicalResult Interpreter::number(Operation *op, Rank &rank) {
   if (auto parameter = dyn_cast<chunk::ParameterOp>(op)) {
     auto declared = SymbolTable::lookupNearestSymbolFrom<chunk::DeclareParameterOp>(
         op->getParentOfType<chunk::ScheduleOp>(), parameter.getParameterAttr());
-    auto given = inputs_.parameters.find(parameter.getParameter().str());
-    bool isGiven = given != inputs_.parameters.end();
-    if (auto real = dyn_cast<FloatAttr>(declared.getDefaultValue())) {
-      rank.values.bind(parameter.getResult(),
-                       Scalar::ofReal(isGiven ? given->second : real.getValueAsDouble()));
-    } else {
-      int64_t byDefault = cast<IntegerAttr>(declared.getDefaultValue()).getInt();
-      rank.values.bind(parameter.getResult(),
-                       isGiven ? static_cast<int64_t>(given->second) : byDefault);
-    }
+    rank.values.bind(parameter.getResult(), valueOf(inputs_, step(), parameter.getParameter(),
+                                                    declared.getDefaultValue()));
     return success();
+  }
+  if (auto of = dyn_cast<chunk::PeerOp>(op)) {
+    FailureOr<int64_t> partner = peer(of.getMap(), of.getArguments(), rank);
+    if (succeeded(partner))
+      rank.values.bind(of.getResult(), *partner);
+    return partner;
   }
   std::optional<int64_t> value =
       llvm::TypeSwitch<Operation *, std::optional<int64_t>>(op)
@@ -316,14 +340,43 @@ LogicalResult Interpreter::number(Operation *op, Rank &rank) {
           .Case([&](chunk::RankOp) { return rank.rank; })
           .Case([&](chunk::LengthOp) { return inputs_.length; })
           .Case([&](chunk::ElementBytesOp) { return inputs_.elementBytes(); })
-          .Case([&](chunk::StepOp) {
-            return inputs_.firstStep + static_cast<int64_t>(outputs_.gradients.size()) - 1;
-          })
+          .Case([&](chunk::BucketOp) { return inputs_.bucket; })
+          .Case([&](chunk::StepOp) { return inputs_.firstStep + step(); })
           .Default([](Operation *) { return std::nullopt; });
   if (!value)
     return op->emitOpError("is unknown to the chunk interpreter");
   rank.values.bind(op->getResult(0), *value);
   return success();
+}
+
+FailureOr<int64_t> Interpreter::peer(chunk::PeerMap map, ValueRange arguments, Rank &rank) {
+  SmallVector<int64_t, 2> values;
+  for (Value argument : arguments) {
+    FailureOr<int64_t> value = rank.values.tryInteger(argument);
+    if (failed(value))
+      return failure();
+    values.push_back(*value);
+  }
+  int64_t n = inputs_.world, r = rank.rank;
+  auto modulo = [](int64_t value, int64_t divisor) {
+    return (value % divisor + divisor) % divisor;
+  };
+  int64_t t = values.back(), low = n / 2, high = n - low;
+  switch (map) {
+  case chunk::PeerMap::Rotate:
+    return (r + modulo(t, n)) % n;
+  case chunk::PeerMap::RoundRobin:
+    return modulo(modulo(t, n) - r, n);
+  case chunk::PeerMap::ShiftOne: {
+    if (r < low)
+      return low + modulo(modulo(t, high) + r, high);
+    int64_t partner = modulo(r - low - modulo(t, high), high);
+    return partner < low ? partner : r;
+  }
+  case chunk::PeerMap::Pairing:
+    return rt::pairingPartner(values[0], t, n, r);
+  }
+  llvm_unreachable("all peer maps");
 }
 
 LogicalResult Interpreter::move(chunk::MoveOp op, const Ranks &ranks) {
@@ -336,17 +389,17 @@ LogicalResult Interpreter::move(chunk::MoveOp op, const Ranks &ranks) {
   std::vector<Delivery> deliveries;
   for (Rank *rank : ranks) {
     std::vector<Used> used;
-    FailureOr<int64_t> argument = rank->values.tryInteger(op.getArgument());
+    FailureOr<int64_t> target = peer(op.getMap(), op.getArguments(), *rank);
     FailureOr<size_t> slot = size(op.getSlot(), op, "a slot", *rank);
-    if (failed(useRange(op.getSource(), op, *rank, used)) || failed(argument) || failed(slot))
+    if (failed(useRange(op.getSource(), op, *rank, used)) || failed(target) || failed(slot))
       return failure();
     const Used &source = used.front();
-    if (source.where.bytes == 0)
+    int64_t peer = *target;
+    if (source.where.bytes == 0 || (peer == rank->rank && op.getMap() != chunk::PeerMap::Rotate))
       continue;
-    int64_t peer = (rank->rank + *argument % inputs_.world + inputs_.world) % inputs_.world;
-    if (peer == rank->rank)
-      return error(op, *rank) << "expects another rank to send to, got itself: rotate(" << *argument
-                              << ")";
+    if (peer == rank->rank) // move_C5
+      return error(op, *rank) << "expects another rank to send to, got itself: rotate("
+                              << rank->values.integer(op.getArgument()) << ")";
     Message message;
     message.bytes.assign(source.data(), source.data() + source.where.bytes);
     message.source = source.buffer;
@@ -384,27 +437,24 @@ LogicalResult Interpreter::move(chunk::MoveOp op, const Ranks &ranks) {
 
 LogicalResult Interpreter::run(chunk::LaunchOp op, Rank &rank, const kernels::Kernel &kernel,
                                ArrayRef<Used> inputs, ArrayRef<Used> outputs, size_t count) {
-  if (inputs.size() < kernel.inputsMin || inputs.size() > kernel.inputsMax)
-    return error(op, rank) << "expects " << kernel.inputsMin << " to " << kernel.inputsMax
-                           << " inputs, got " << inputs.size();
-  if (outputs.size() != 1)
-    return error(op, rank) << "expects one output, got " << outputs.size();
-  if (op.getKernel() == "mix" && op.getScalars().size() + 1 != inputs.size())
-    return error(op, rank) << "expects a scalar for each input but the first, got "
-                           << op.getScalars().size() << " for " << inputs.size() << " inputs";
+  if (std::string fault = checkOperands(op.getKernel(), kernel, inputs.size(), outputs.size(),
+                                        op.getScalars().size());
+      !fault.empty())
+    return error(op, rank) << fault;
   std::vector<std::span<const std::byte>> sources;
-  for (const Used &used : inputs) {
-    if (used.where.bytes != kernel.inputBytes(count))
-      return error(op, rank) << "expects inputs of " << kernel.inputBytes(count) << " bytes for "
+  for (auto [i, used] : llvm::enumerate(inputs)) {
+    if (used.where.bytes != kernel.inputBytes(count, i))
+      return error(op, rank) << "expects inputs of " << kernel.inputBytes(count, i) << " bytes for "
                              << count << " elements, got " << used.where.bytes;
     sources.emplace_back(used.data(), used.where.bytes);
   }
-  const Used &target = outputs.front();
-  if (target.where.bytes != kernel.outputBytes(count))
-    return error(op, rank) << "expects an output of " << kernel.outputBytes(count) << " bytes for "
-                           << count << " elements, got " << target.where.bytes;
-  std::span<std::byte> output(target.buffer->bytes->data() + target.where.offset,
-                              target.where.bytes);
+  std::vector<std::span<std::byte>> targets;
+  for (const Used &target : outputs) {
+    if (target.where.bytes != kernel.outputBytes(count))
+      return error(op, rank) << "expects an output of " << kernel.outputBytes(count)
+                             << " bytes for " << count << " elements, got " << target.where.bytes;
+    targets.emplace_back(target.buffer->bytes->data() + target.where.offset, target.where.bytes);
+  }
   std::vector<double> scalars;
   for (Value scalar : op.getScalars()) {
     FailureOr<double> value = rank.values.tryReal(scalar);
@@ -415,29 +465,21 @@ LogicalResult Interpreter::run(chunk::LaunchOp op, Rank &rank, const kernels::Ke
   log(op, rank, op.getKernel().str() + " of " + std::to_string(count) + " elements");
   kernels::Args args;
   args.inputs = sources;
-  args.outputs = std::span(&output, 1);
+  args.outputs = targets;
   args.scalars = scalars;
   args.count = count;
   kernel.run(kernel, args, 0, count);
-  target.buffer->writes.push_back({target.where, time_, op});
+  for (const Used &target : outputs)
+    target.buffer->writes.push_back({target.where, time_, op});
   return success();
 }
 
 LogicalResult Interpreter::launch(chunk::LaunchOp op, const Ranks &ranks) {
   ++time_;
-  std::vector<kernels::Attribute> attributes;
-  std::vector<std::string> names; // Attribute names are string_views.
   DictionaryAttr constants = op.getConstants().value_or(DictionaryAttr::get(op.getContext()));
-  names.reserve(constants.size());
-  for (NamedAttribute constant : constants) {
-    names.push_back(constant.getName().str());
-    attributes.push_back({names.back(), cast<IntegerAttr>(constant.getValue()).getInt()});
-  }
-  kernels::Kernel kernel;
-  std::string message;
-  if (kernels::find(op.getKernel().str(), inputs_.dtype, attributes, kernel, message,
-                    /*reference=*/true) != kernels::FindError::None)
-    return op.emitOpError() << message;
+  FailureOr<kernels::Kernel> kernel = findKernel(op, op.getKernel(), constants, inputs_.dtype);
+  if (failed(kernel))
+    return failure();
 
   std::vector<std::pair<Rank *, std::vector<Used>>> reads;
   for (Rank *rank : ranks) {
@@ -455,7 +497,7 @@ LogicalResult Interpreter::launch(chunk::LaunchOp op, const Ranks &ranks) {
     for (Value output : op.getOutputs())
       if (failed(use(output, op, *rank, outputs)))
         return failure();
-    if (failed(run(op, *rank, kernel, inputs, outputs, *count)))
+    if (failed(run(op, *rank, *kernel, inputs, outputs, *count)))
       return failure();
     reads.emplace_back(rank, std::move(inputs));
   }
@@ -527,17 +569,24 @@ LogicalResult Interpreter::execute(Operation *op, const Ranks &ranks) {
     return move(inner, ranks);
   if (auto inner = dyn_cast<chunk::LaunchOp>(op))
     return launch(inner, ranks);
+  if (auto inner = dyn_cast<chunk::IfFiniteOp>(op))
+    return outputs_.finite.back() ? execute(inner.getBody().front(), ranks) : success();
+  if (isa<chunk::WaitOp>(op) && failed(passGate()))
+    return failure();
   for (Rank *rank : ranks) {
     LogicalResult done = success();
     if (isa<chunk::WaitOp>(op)) {
-      log(op, *rank, "passes the gate"); // The job has opened every gate.
+      log(op, *rank, "passes the gate");
+    } else if (auto publish = dyn_cast<chunk::PublishOp>(op)) {
+      published_.emplace_back(publish.getStateAttr().getAttr(), rank->rank);
+      log(op, *rank, publish.getState().str());
     } else if (auto cost = dyn_cast<chunk::CostOp>(op)) {
       FailureOr<size_t> bytes = size(cost.getWireBytes(), op, "bytes", *rank);
       if (succeeded(bytes))
         outputs_.formulaWireBytes.back()[static_cast<size_t>(rank->rank)] +=
             static_cast<int64_t>(*bytes);
       done = bytes;
-    } else if (isa<chunk::JobOp, chunk::ScratchOp, chunk::SlotsOp>(op)) {
+    } else if (isa<chunk::JobOp, chunk::ScratchOp, chunk::StateOp, chunk::SlotsOp>(op)) {
       done = declare(op, *rank);
     } else {
       done = number(op, *rank);
@@ -560,14 +609,38 @@ LogicalResult Interpreter::execute(Block &block, const Ranks &ranks) {
   return success();
 }
 
+LogicalResult Interpreter::passGate() {
+  if (std::exchange(gateIsOpen_, true))
+    return success();
+  return atGate_();
+}
+
 LogicalResult Interpreter::run(chunk::ProgramOp program) {
+  states_.startProgram(program);
   Ranks ranks;
   for (int64_t r = 0; r < inputs_.world; ++r) {
     ranks_.push_back(std::make_unique<Rank>());
     ranks_.back()->rank = r;
     ranks.push_back(ranks_.back().get());
   }
-  return execute(program.getBody().front(), ranks);
+  if (failed(execute(program.getBody().front(), ranks)) || failed(passGate()))
+    return failure();
+  for (auto [state, rank] : published_)
+    states_.publish(state, rank);
+  return success();
+}
+
+/// The programs of one step, from number `first` on, up to where all stand at their gates; then
+/// each goes on.
+LogicalResult runFrom(size_t first, ArrayRef<chunk::ProgramOp> programs, const Inputs &inputs,
+                      const InterpreterOptions &options, Outputs &outputs, States &states) {
+  if (first == programs.size())
+    return success();
+  FailureOr<ChunkMessages> messages = ChunkMessages::analyze(programs[first]);
+  if (failed(messages))
+    return failure();
+  auto rest = [&] { return runFrom(first + 1, programs, inputs, options, outputs, states); };
+  return Interpreter(inputs, options, outputs, states, *messages, rest).run(programs[first]);
 }
 
 } // namespace
@@ -587,24 +660,35 @@ FailureOr<Outputs> interpretChunk(ModuleOp module, const Inputs &inputs,
       if (!schedule.lookupSymbol<chunk::DeclareParameterOp>(name))
         return schedule.emitOpError("has no parameter '") << name << "'";
   }
+  SmallVector<chunk::ProgramOp> early, late; // Up to the gates, and after the update.
+  for (chunk::Event event :
+       {chunk::Event::BeforeForward, chunk::Event::Gradient, chunk::Event::AfterUpdate})
+    for (auto schedule : module.getOps<chunk::ScheduleOp>())
+      for (auto program : schedule.getBody().getOps<chunk::ProgramOp>())
+        if (program.getEvent() == event)
+          (event == chunk::Event::AfterUpdate ? late : early).push_back(program);
+  States states(inputs);
+  bool ownsUpdate = false;
+  for (auto schedule : module.getOps<chunk::ScheduleOp>()) {
+    ownsUpdate |= schedule.getOwnsUpdate();
+    for (auto declared : schedule.getBody().getOps<chunk::DeclareStateOp>())
+      if (failed(states.declare(declared, static_cast<int64_t>(schedule.getGrain()))))
+        return failure();
+  }
   for (int64_t step = 0; step < inputs.steps; ++step) {
     beginStep(inputs, outputs);
     outputs.formulaWireBytes.emplace_back(static_cast<size_t>(inputs.world), 0);
-    for (chunk::Event event :
-         {chunk::Event::BeforeForward, chunk::Event::Gradient, chunk::Event::AfterUpdate}) {
-      if (event == chunk::Event::AfterUpdate && outputs.finite.back())
-        jobStep(inputs, outputs);
-      for (auto schedule : module.getOps<chunk::ScheduleOp>())
-        for (auto program : schedule.getBody().getOps<chunk::ProgramOp>()) {
-          if (program.getEvent() != event)
-            continue;
-          FailureOr<ChunkMessages> messages = ChunkMessages::analyze(program);
-          if (failed(messages) ||
-              failed(Interpreter(inputs, options, outputs, *messages).run(program)))
-            return failure();
-        }
-    }
+    if (failed(runFrom(0, early, inputs, options, outputs, states)))
+      return failure();
+    if (!outputs.finite.back())
+      continue;
+    if (!ownsUpdate)
+      jobStep(inputs, outputs);
+    for (chunk::ProgramOp program : late)
+      if (failed(runFrom(0, program, inputs, options, outputs, states)))
+        return failure();
   }
+  outputs.states = states.take();
   return outputs;
 }
 

@@ -3,11 +3,15 @@
 // on.
 #include "bagua/compiler/Interpreter.h"
 
+#include "bagua/Expand.h"
+#include "bagua/compiler/KernelCode.h"
 #include "bagua/compiler/ScalarEvaluator.h"
 #include "bagua/dialect/Sched/Sched.h"
 
 #include "llvm/ADT/TypeSwitch.h"
 #include "llvm/Support/FormatVariadic.h"
+
+#include "../States.h"
 
 #include <algorithm>
 #include <deque>
@@ -115,11 +119,15 @@ struct Rank {
 
 class Interpreter {
 public:
-  Interpreter(const Inputs &inputs, const InterpreterOptions &options, Outputs &outputs)
-      : inputs_(inputs), options_(options), outputs_(outputs), random_(options.seed),
-        scratchBytesLeft_(options.scratchBytesMax) {}
+  Interpreter(sched::ProgramOp program, const Inputs &inputs, const InterpreterOptions &options,
+              Outputs &outputs, States &states)
+      : program_(program), inputs_(inputs), options_(options), outputs_(outputs), states_(states),
+        random_(options.seed), scratchBytesLeft_(options.scratchBytesMax) {}
 
-  LogicalResult run(sched::ProgramOp program);
+  /// Until nobody can go on before the job opens the gate.
+  LogicalResult start();
+  /// Opens the gate.
+  LogicalResult finish();
 
 private:
   // Unrolling.
@@ -156,17 +164,22 @@ private:
   }
   void log(const Rank &rank, Operation *op, StringRef what);
   LogicalResult runQueues();
-  LogicalResult reportDeadlock(sched::ProgramOp program);
-  LogicalResult checkEnd(sched::ProgramOp program);
+  LogicalResult reportDeadlock();
+  LogicalResult checkEnd();
+  int64_t step() const { return static_cast<int64_t>(outputs_.gradients.size()) - 1; }
 
   struct Channel {
     std::deque<Transfer *> sends;
     std::deque<Transfer> receives;
   };
 
+  sched::ProgramOp program_;
   const Inputs &inputs_;
   const InterpreterOptions &options_;
   Outputs &outputs_;
+  States &states_;
+  bool gateIsOpen_ = false;
+  std::vector<std::pair<StringAttr, int64_t>> published_; ///< States, and the ranks that did.
   std::mt19937_64 random_;
   std::deque<Rank> ranks_;
   std::map<std::tuple<int64_t, int64_t, int32_t>, Channel>
@@ -223,7 +236,7 @@ LogicalResult Interpreter::unroll(Operation *op, Rank &rank) {
     Block *chosen = *condition != 0 ? branch.getThenBlock() : branch.getElseBlock();
     return chosen ? unroll(*chosen, rank) : success();
   }
-  if (isa<sched::JobOp, sched::ScratchOp, sched::SlotsOp, sched::EventsOp>(op))
+  if (isa<sched::JobOp, sched::ScratchOp, sched::StateOp, sched::SlotsOp, sched::EventsOp>(op))
     return declare(op, rank);
   if (isa<sched::RangeOp, sched::ViewOp, sched::EventOp, sched::GatherOp>(op))
     return reference(op, rank);
@@ -246,6 +259,15 @@ LogicalResult Interpreter::declare(Operation *op, Rank &rank) {
     buffer.name = job.getName();
     buffer.bytes = &list[static_cast<size_t>(rank.rank)];
     rank.bufferOf[job.getBuffer()] = &buffer;
+    return success();
+  }
+  if (auto state = dyn_cast<sched::StateOp>(op)) {
+    State &memory = states_.get(state.getStateAttr().getAttr());
+    auto &list = state.getNext() ? memory.next : memory.committed;
+    Buffer &buffer = rank.buffers.emplace_back();
+    buffer.name = state.getName();
+    buffer.bytes = &list[static_cast<size_t>(rank.rank)];
+    rank.bufferOf[state.getBuffer()] = &buffer;
     return success();
   }
   if (auto scratch = dyn_cast<sched::ScratchOp>(op)) {
@@ -296,16 +318,17 @@ LogicalResult Interpreter::leaf(Operation *op, Rank &rank) {
   if (auto parameter = dyn_cast<sched::ParameterOp>(op)) {
     auto declared = SymbolTable::lookupNearestSymbolFrom<sched::DeclareParameterOp>(
         op->getParentOfType<sched::ScheduleOp>(), parameter.getParameterAttr());
-    auto given = inputs_.parameters.find(parameter.getParameter().str());
-    bool isGiven = given != inputs_.parameters.end();
-    if (auto real = dyn_cast<FloatAttr>(declared.getDefaultValue())) {
-      rank.values.bind(parameter.getResult(),
-                       Scalar::ofReal(isGiven ? given->second : real.getValueAsDouble()));
-    } else {
-      int64_t byDefault = cast<IntegerAttr>(declared.getDefaultValue()).getInt();
-      rank.values.bind(parameter.getResult(),
-                       isGiven ? static_cast<int64_t>(given->second) : byDefault);
-    }
+    rank.values.bind(parameter.getResult(), valueOf(inputs_, step(), parameter.getParameter(),
+                                                    declared.getDefaultValue()));
+    return success();
+  }
+  if (auto pairing = dyn_cast<sched::PairingOp>(op)) {
+    FailureOr<int64_t> seed = rank.values.tryInteger(pairing.getSeed()),
+                       round = rank.values.tryInteger(pairing.getRound());
+    if (failed(seed) || failed(round))
+      return failure();
+    rank.values.bind(pairing.getResult(),
+                     rt::pairingPartner(*seed, *round, inputs_.world, rank.rank));
     return success();
   }
   std::optional<int64_t> value =
@@ -317,9 +340,8 @@ LogicalResult Interpreter::leaf(Operation *op, Rank &rank) {
           .Case([&](sched::NodesOp) { return inputs_.world / perNode; })
           .Case([&](sched::LengthOp) { return inputs_.length; })
           .Case([&](sched::ElementBytesOp) { return inputs_.elementBytes(); })
-          .Case([&](sched::StepOp) {
-            return inputs_.firstStep + static_cast<int64_t>(outputs_.gradients.size()) - 1;
-          })
+          .Case([&](sched::BucketOp) { return inputs_.bucket; })
+          .Case([&](sched::StepOp) { return inputs_.firstStep + step(); })
           .Default([](Operation *) { return std::nullopt; });
   if (!value)
     return op->emitOpError("is unknown to the sched interpreter");
@@ -457,7 +479,7 @@ LogicalResult Interpreter::unrollAction(Step &step, Rank &rank, bool &leftOut) {
         step.range = {rank.bufferOf.lookup(op.getBuffer()), nullptr, *offset, *bytes};
         leftOut = *bytes == 0;
         return failure(failed(checkRange(step.range, op, rank)) ||
-                       (!leftOut && failed(peer(op.getPeer(), step, rank))));
+                       (!leftOut && !step.skipped && failed(peer(op.getPeer(), step, rank))));
       })
       .Case([&](sched::RecvOp op) -> LogicalResult {
         FailureOr<Slot *> found = slot(op.getSlots(), op.getSlot(), op, rank);
@@ -474,7 +496,7 @@ LogicalResult Interpreter::unrollAction(Step &step, Rank &rank, bool &leftOut) {
         (*found)->unrolled = leftOut ? Slot::Nothing : Slot::Message;
         (*found)->unrolledBytes = *bytes;
         step.range = {nullptr, *found, 0, *bytes};
-        return leftOut ? success() : peer(op.getPeer(), step, rank);
+        return leftOut || step.skipped ? success() : peer(op.getPeer(), step, rank);
       })
       .Case([&](sched::ReleaseOp op) -> LogicalResult {
         FailureOr<Slot *> found = slot(op.getSlots(), op.getSlot(), op, rank);
@@ -576,57 +598,48 @@ FailureOr<const std::byte *> Interpreter::readable(const RangeRef &range, Operat
 
 LogicalResult Interpreter::launch(Step &step, Rank &rank) {
   auto op = cast<sched::LaunchOp>(step.op);
-  std::vector<kernels::Attribute> attributes;
-  std::vector<std::string> names; // Attribute names are string_views.
-  names.reserve(op.getKernelAttributes().size());
-  for (NamedAttribute attribute : op.getKernelAttributes()) {
-    names.push_back(attribute.getName().str());
-    attributes.push_back({names.back(), cast<IntegerAttr>(attribute.getValue()).getInt()});
-  }
-  kernels::Kernel kernel;
-  std::string message;
-  if (kernels::find(op.getKernel().str(), inputs_.dtype, attributes, kernel, message,
-                    /*reference=*/true) != kernels::FindError::None)
-    return error(op, rank) << message;
-  size_t inputCount = step.inputs.size();
-  if (inputCount < kernel.inputsMin || inputCount > kernel.inputsMax)
-    return error(op, rank) << "expects " << kernel.inputsMin << " to " << kernel.inputsMax
-                           << " inputs, got " << inputCount;
-  if (step.outputs.size() != 1)
-    return error(op, rank) << "expects one output, got " << step.outputs.size();
-  if (op.getKernel() == "mix" && step.scalars.size() + 1 != inputCount)
-    return error(op, rank) << "expects a scalar for each input but the first, got "
-                           << step.scalars.size() << " for " << inputCount << " inputs";
+  FailureOr<kernels::Kernel> found =
+      findKernel(op, op.getKernel(), op.getKernelAttributes(), inputs_.dtype);
+  if (failed(found))
+    return failure();
+  const kernels::Kernel &kernel = *found;
+  if (std::string fault = checkOperands(op.getKernel(), kernel, step.inputs.size(),
+                                        step.outputs.size(), step.scalars.size());
+      !fault.empty())
+    return error(op, rank) << fault;
 
   std::vector<std::span<const std::byte>> inputs;
-  for (const RangeRef &range : step.inputs) {
-    if (range.bytes != kernel.inputBytes(step.count))
-      return error(op, rank) << "expects inputs of " << kernel.inputBytes(step.count)
+  for (auto [i, range] : llvm::enumerate(step.inputs)) {
+    if (range.bytes != kernel.inputBytes(step.count, i))
+      return error(op, rank) << "expects inputs of " << kernel.inputBytes(step.count, i)
                              << " bytes for " << step.count << " elements, got " << range.bytes;
     FailureOr<const std::byte *> data = readable(range, op, rank);
     if (failed(data))
       return failure();
     inputs.emplace_back(*data, range.bytes);
   }
-  const RangeRef &target = step.outputs.front();
-  if (target.bytes != kernel.outputBytes(step.count))
-    return error(op, rank) << "expects an output of " << kernel.outputBytes(step.count)
-                           << " bytes for " << step.count << " elements, got " << target.bytes;
-  std::span<std::byte> output(target.buffer->bytes->data() + target.offset, target.bytes);
   while (!rank.sends.empty() && rank.sends.front().ended)
     rank.sends.pop_front();
-  for (const Transfer &send : rank.sends)
-    if (!send.ended && send.data < output.data() + output.size() &&
-        output.data() < send.data + send.bytes) {
-      InFlightDiagnostic diagnostic = error(op, rank);
-      diagnostic << "writes bytes of '" << target.buffer->name << "' that rank " << send.peer
-                 << " may still read";
-      diagnostic.attachNote(send.op->getLoc()) << "sent here";
-      return diagnostic;
-    }
+  std::vector<std::span<std::byte>> outputs;
+  for (const RangeRef &target : step.outputs) {
+    if (target.bytes != kernel.outputBytes(step.count))
+      return error(op, rank) << "expects an output of " << kernel.outputBytes(step.count)
+                             << " bytes for " << step.count << " elements, got " << target.bytes;
+    std::span<std::byte> output(target.buffer->bytes->data() + target.offset, target.bytes);
+    for (const Transfer &send : rank.sends)
+      if (!send.ended && send.data < output.data() + output.size() &&
+          output.data() < send.data + send.bytes) {
+        InFlightDiagnostic diagnostic = error(op, rank);
+        diagnostic << "writes bytes of '" << target.buffer->name << "' that rank " << send.peer
+                   << " may still read";
+        diagnostic.attachNote(send.op->getLoc()) << "sent here";
+        return diagnostic;
+      }
+    outputs.push_back(output);
+  }
   kernels::Args args;
   args.inputs = inputs;
-  args.outputs = std::span(&output, 1);
+  args.outputs = outputs;
   args.scalars = step.scalars;
   args.count = step.count;
   kernel.run(kernel, args, 0, step.count);
@@ -731,7 +744,15 @@ Interpreter::Progress Interpreter::issue(Step &step, Rank &rank) {
         set(step.signal);
         return Progress::Moved;
       })
-      .Default([&](Operation *op) { // The job has opened every gate.
+      .Case([&](sched::PublishOp op) {
+        published_.emplace_back(op.getStateAttr().getAttr(), rank.rank);
+        log(rank, op, ("publishes " + op.getState()).str());
+        set(step.signal);
+        return Progress::Moved;
+      })
+      .Default([&](Operation *op) {
+        if (!gateIsOpen_)
+          return Progress::Blocked;
         log(rank, op, "passes the gate");
         set(step.signal);
         return Progress::Moved;
@@ -746,8 +767,10 @@ Interpreter::Progress Interpreter::advance(Rank &rank, sched::Queue queue) {
   for (const EventRef &event : step.waits)
     if (!event.get().isSet)
       return Progress::Blocked;
+  if (step.op.getIfFinite() && !gateIsOpen_)
+    return Progress::Blocked;
   Progress progress = Progress::Moved;
-  if (step.skipped)
+  if (step.skipped || (step.op.getIfFinite() && !outputs_.finite.back()))
     set(step.signal);
   else
     progress = issue(step, rank);
@@ -790,9 +813,9 @@ LogicalResult Interpreter::runQueues() {
   return success();
 }
 
-LogicalResult Interpreter::reportDeadlock(sched::ProgramOp program) {
+LogicalResult Interpreter::reportDeadlock() {
   InFlightDiagnostic diagnostic =
-      program.emitOpError("cannot go on: every queue of every rank waits");
+      program_.emitOpError("cannot go on: every queue of every rank waits");
   for (Rank &rank : ranks_)
     for (sched::Queue queue : {sched::Queue::Cpu, sched::Queue::Net}) {
       auto q = static_cast<size_t>(queue);
@@ -816,11 +839,11 @@ LogicalResult Interpreter::reportDeadlock(sched::ProgramOp program) {
 }
 
 /// Every message was received and released: else a sender never gets its bytes back.
-LogicalResult Interpreter::checkEnd(sched::ProgramOp program) {
+LogicalResult Interpreter::checkEnd() {
   for (Rank &rank : ranks_)
     for (sched::Queue queue : {sched::Queue::Cpu, sched::Queue::Net})
       if (auto q = static_cast<size_t>(queue); rank.next[q] != rank.steps[q].size())
-        return reportDeadlock(program);
+        return reportDeadlock();
   for (auto &[key, channel] : channels_) {
     auto [source, target, id] = key;
     if (!channel.sends.empty())
@@ -838,15 +861,38 @@ LogicalResult Interpreter::checkEnd(sched::ProgramOp program) {
   return success();
 }
 
-LogicalResult Interpreter::run(sched::ProgramOp program) {
+LogicalResult Interpreter::start() {
+  states_.startProgram(program_);
   for (int64_t r = 0; r < inputs_.world; ++r) {
     Rank &rank = ranks_.emplace_back();
     rank.rank = r;
-    if (failed(unroll(program.getBody().front(), rank)))
+    if (failed(unroll(program_.getBody().front(), rank)))
       return failure();
     outputs_.formulaWireBytes.back()[static_cast<size_t>(r)] += rank.formulaWireBytes;
   }
-  return failure(failed(runQueues()) || failed(checkEnd(program)));
+  return runQueues();
+}
+
+LogicalResult Interpreter::finish() {
+  gateIsOpen_ = true;
+  if (failed(runQueues()) || failed(checkEnd()))
+    return failure();
+  for (auto [state, rank] : published_)
+    states_.publish(state, rank);
+  return success();
+}
+
+/// Runs programs side by side up to the gate, then one after the other.
+LogicalResult runPrograms(ArrayRef<sched::ProgramOp> programs, const Inputs &inputs,
+                          const InterpreterOptions &options, Outputs &outputs, States &states) {
+  std::deque<Interpreter> running;
+  for (sched::ProgramOp program : programs)
+    if (failed(running.emplace_back(program, inputs, options, outputs, states).start()))
+      return failure();
+  for (; !running.empty(); running.pop_back())
+    if (failed(running.back().finish()))
+      return failure();
+  return success();
 }
 
 } // namespace
@@ -868,20 +914,35 @@ FailureOr<Outputs> interpretSched(ModuleOp module, const Inputs &inputs,
       if (!schedule.lookupSymbol<sched::DeclareParameterOp>(name))
         return schedule.emitOpError("has no parameter '") << name << "'";
   }
+  SmallVector<sched::ProgramOp> early, late; // Up to the gates, and after the update.
+  for (sched::Trigger trigger :
+       {sched::Trigger::BeforeForward, sched::Trigger::Gradient, sched::Trigger::AfterUpdate})
+    for (auto schedule : module.getOps<sched::ScheduleOp>())
+      for (auto program : schedule.getBody().getOps<sched::ProgramOp>())
+        if (program.getTrigger() == trigger)
+          (trigger == sched::Trigger::AfterUpdate ? late : early).push_back(program);
+  States states(inputs);
+  bool ownsUpdate = false;
+  for (auto schedule : module.getOps<sched::ScheduleOp>()) {
+    ownsUpdate |= schedule.getOwnsUpdate();
+    for (auto declared : schedule.getBody().getOps<sched::DeclareStateOp>())
+      if (failed(states.declare(declared, static_cast<int64_t>(schedule.getGrain()))))
+        return failure();
+  }
   for (int64_t step = 0; step < inputs.steps; ++step) {
     beginStep(inputs, outputs);
     outputs.formulaWireBytes.emplace_back(static_cast<size_t>(inputs.world), 0);
-    for (sched::Trigger trigger :
-         {sched::Trigger::BeforeForward, sched::Trigger::Gradient, sched::Trigger::AfterUpdate}) {
-      if (trigger == sched::Trigger::AfterUpdate && outputs.finite.back())
-        jobStep(inputs, outputs);
-      for (auto schedule : module.getOps<sched::ScheduleOp>())
-        for (auto program : schedule.getBody().getOps<sched::ProgramOp>())
-          if (program.getTrigger() == trigger)
-            if (failed(Interpreter(inputs, options, outputs).run(program)))
-              return failure();
-    }
+    if (failed(runPrograms(early, inputs, options, outputs, states)))
+      return failure();
+    if (!outputs.finite.back())
+      continue;
+    if (!ownsUpdate)
+      jobStep(inputs, outputs);
+    for (sched::ProgramOp program : late)
+      if (failed(runPrograms(program, inputs, options, outputs, states)))
+        return failure();
   }
+  outputs.states = states.take();
   return outputs;
 }
 
