@@ -46,7 +46,7 @@ int main(int argc, char **argv) {
                    folder.c_str());
       return 1;
     }
-    for (const auto &sample : bagua::rt::testing::sampleSchedules()) {
+    for (const auto &sample : bagua::rt::testing::allSampleSchedules()) {
       auto bytes = serialize(sample.build());
       if (!bytes.ok() ||
           !write(folder / (std::string(sample.name) + ".bsched"), bytes->data(), bytes->size()))
