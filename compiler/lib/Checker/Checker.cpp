@@ -75,6 +75,8 @@ public:
   /// False if a rank's program does not expand.
   bool expand(bool reportFailure = true);
   bool dependsOnStep() const;
+  /// Looks at a step; at one in which all guards, peers and costs are as in an earlier one, not
+  /// again.
   void checkAt(int64_t step);
   /// Pairs only, at step 0.
   void checkPairs();
@@ -110,6 +112,7 @@ private:
   void checkRacesOfRank(int64_t rank, const HappensBefore &order);
   void checkAliasing(int64_t rank, const FlatStep &step);
   void checkJobAccess(int64_t rank, const HappensBefore &order);
+  void checkStates(int64_t rank, const HappensBefore &order);
 
   static uint32_t issued(uint32_t step) { return 2 * step; }
   static uint32_t done(uint32_t step) { return 2 * step + 1; }
@@ -125,7 +128,9 @@ private:
   std::set<std::tuple<std::string, std::string, uint32_t, int, std::string>> &seen_;
   std::vector<FlatProgram> ranks_;
   std::vector<uint32_t> firstStep_;
-  std::vector<Active> active_; ///< By global step number.
+  std::vector<Active> active_;             ///< By global step number.
+  std::vector<int64_t> wireBytes_;         ///< By rank: what the program promises for the step.
+  std::set<std::vector<int64_t>> checked_; ///< What decides a step, of those looked at.
   size_t pairsLeft_ = kPairsMax;
 };
 
@@ -215,20 +220,31 @@ bool Case::expand(bool reportFailure) {
 }
 
 bool Case::dependsOnStep() const {
-  for (const FlatProgram &flat : ranks_)
+  for (const FlatProgram &flat : ranks_) {
+    if (!flat.wireBytes.isConstant)
+      return true;
     for (const FlatStep &step : flat.steps)
       if ((step.guarded && !step.guard.isConstant) || !step.peer.isConstant)
         return true;
+  }
   return false;
 }
 
 bool Case::activate() {
   active_.assign(firstStep_.back(), Active());
+  wireBytes_.assign(static_cast<size_t>(world_), 0);
   rt::StepValues values;
   values.step = step_;
   for (int64_t rank = 0; rank < world_; ++rank) {
     BindValues bind = bindValues(rank);
     const auto &steps = ranks_[static_cast<size_t>(rank)].steps;
+    auto promised =
+        rt::evaluateInt(schedule_, ranks_[static_cast<size_t>(rank)].wireBytes, bind, values);
+    if (!promised.ok()) {
+      report("B100", rank, nullptr, "wire_bytes", std::string(promised.status().message()));
+      return false;
+    }
+    wireBytes_[static_cast<size_t>(rank)] = *promised;
     for (size_t i = 0; i < steps.size(); ++i) {
       const FlatStep &step = steps[i];
       Active &active = active_[global(rank, i)];
@@ -316,16 +332,13 @@ bool Case::pair() {
 void Case::checkWireBytes() {
   for (int64_t rank = 0; rank < world_; ++rank) {
     const FlatProgram &flat = ranks_[static_cast<size_t>(rank)];
-    uint64_t bytes = 0;
+    int64_t bytes = 0, promised = wireBytes_[static_cast<size_t>(rank)];
     for (size_t i = 0; i < flat.steps.size(); ++i)
-      if (flat.steps[i].kind == Kind::Send) {
-        if (flat.steps[i].guarded)
-          return; // The formula cannot know the step.
-        bytes += flat.steps[i].range.bytes;
-      }
-    if (flat.wireBytes.isConstant && bytes != static_cast<uint64_t>(flat.wireBytes.intValue))
+      if (flat.steps[i].kind == Kind::Send && active_[global(rank, i)].active)
+        bytes += static_cast<int64_t>(flat.steps[i].range.bytes);
+    if (bytes != promised)
       report("B103", rank, nullptr, "wire_bytes",
-             absl::StrCat("sends ", bytes, " bytes, but wire_bytes is ", flat.wireBytes.intValue));
+             absl::StrCat("sends ", bytes, " bytes, but wire_bytes is ", promised));
   }
 }
 
@@ -450,6 +463,7 @@ void Case::checkRaces() {
   for (int64_t rank = 0; rank < world_; ++rank) {
     checkRacesOfRank(rank, order);
     checkJobAccess(rank, order);
+    checkStates(rank, order);
   }
   if (pairsLeft_ == 0)
     ++report_.casesWithoutRaces;
@@ -595,14 +609,47 @@ void Case::checkJobAccess(int64_t rank, const HappensBefore &order) {
                             fb::EnumNameEvent(program_.event)));
     if (program_.event == fb::Event::AfterUpdate)
       continue;
-    bool isGated = std::any_of(gates.begin(), gates.end(), [&](uint32_t gate) {
-      return order.before(done(gate), issued(number));
-    });
+    bool isGated = step.ifFinite || std::any_of(gates.begin(), gates.end(), [&](uint32_t gate) {
+                     return order.before(done(gate), issued(number));
+                   });
     for (const ByteRange &range : step.outputs)
       if (!isGated && isJob(range, fb::Role::Weight))
         report("B120", rank, &step, "gate",
                absl::StrCat(describe(number), " writes weights that the job still reads, expected a"
                                               " Wait for BeforeUpdate before it"));
+  }
+}
+
+/// A state is complete when it is published, and as it is then until the program ends.
+void Case::checkStates(int64_t rank, const HappensBefore &order) {
+  const FlatProgram &flat = ranks_[static_cast<size_t>(rank)];
+  std::map<uint32_t, uint32_t> publishes; // State -> Publish.
+  for (size_t i = 0; i < flat.steps.size(); ++i) {
+    const FlatStep &step = flat.steps[i];
+    uint32_t number = global(rank, i);
+    if (step.kind != Kind::Publish || !active_[number].active)
+      continue;
+    auto [previous, isFirst] = publishes.try_emplace(step.state, number);
+    if (!isFirst)
+      report("B120", rank, &step, "publish twice",
+             absl::StrCat(describe(number), " publishes a state again, after ",
+                          describe(previous->second)));
+  }
+  for (size_t i = 0; i < flat.steps.size() && !publishes.empty(); ++i) {
+    const FlatStep &step = flat.steps[i];
+    uint32_t number = global(rank, i);
+    if (step.kind != Kind::Launch || !active_[number].active)
+      continue;
+    for (const ByteRange &range : step.outputs) {
+      const fb::BufferT &buffer = *program_.buffers[range.id];
+      if (buffer.kind != fb::BufferKind::State || !buffer.next || range.bytes == 0)
+        continue;
+      auto publish = publishes.find(buffer.state);
+      if (publish != publishes.end() && !order.before(done(number), issued(publish->second)))
+        report("B120", rank, &step, "publish",
+               absl::StrCat(describe(number), " writes '", buffer.name, "' and is not done before ",
+                            describe(publish->second)));
+    }
   }
 }
 
@@ -614,7 +661,14 @@ void Case::checkPairs() {
 void Case::checkAt(int64_t step) {
   step_ = step;
   ++report_.cases;
-  if (!activate() || !pair())
+  if (!activate())
+    return;
+  std::vector<int64_t> deciding = wireBytes_;
+  for (const Active &active : active_)
+    deciding.push_back(active.active ? active.peer : INT64_MIN);
+  if (!checked_.insert(std::move(deciding)).second)
+    return;
+  if (!pair())
     return; // What follows would only repeat it.
   checkWireBytes();
   if (checkWaits())
@@ -680,6 +734,48 @@ bool uses(const Schedule &schedule, std::initializer_list<fb::ExprOp> ops) {
   return false;
 }
 
+/// Steps at which a program that depends on the step is looked at, besides those of the options: a
+/// period of the pairings, and where a comparison or remainder with a number of the file may turn.
+std::vector<int64_t> stepsOf(const Schedule &schedule, int64_t world) {
+  constexpr int64_t kNumberMax = int64_t{1} << 40; // Sizes are no steps.
+  constexpr size_t kNumbersMax = 256;
+  std::vector<int64_t> steps;
+  for (int64_t step = 0; step < std::max<int64_t>(16, 2 * world); ++step)
+    steps.push_back(step);
+  std::set<int64_t> numbers;
+  for (const auto &expr : schedule.ir().expressions)
+    if (expr->op == fb::ExprOp::ConstInt)
+      numbers.insert(expr->value);
+  for (const auto &parameter : schedule.ir().parameters)
+    if (!parameter->is_float)
+      numbers.insert(parameter->default_int);
+  size_t used = 0;
+  for (int64_t number : numbers)
+    if (number > 0 && number < kNumberMax && used++ < kNumbersMax)
+      for (int64_t step : {number - 1, number, number + 1, 2 * number})
+        steps.push_back(step);
+  return steps;
+}
+
+/// A state that two programs write would be written by both at once. No case of its own.
+void checkWriters(const Schedule &schedule, CheckReport &report) {
+  std::map<uint32_t, const fb::ProgramT *> writers;
+  for (const auto &program : schedule.ir().programs)
+    for (const auto &buffer : program->buffers) {
+      if (buffer->kind != fb::BufferKind::State || !buffer->next)
+        continue;
+      auto [writer, isFirst] = writers.try_emplace(buffer->state, program.get());
+      if (isFirst)
+        continue;
+      Finding finding;
+      finding.code = "B120";
+      finding.program = program->name;
+      finding.message = absl::StrCat("writes state '", schedule.ir().states[buffer->state]->name,
+                                     "', as program '", writer->second->name, "' does");
+      report.findings.push_back(std::move(finding));
+    }
+}
+
 std::vector<int64_t> sortedUnique(std::vector<int64_t> values) {
   std::sort(values.begin(), values.end());
   values.erase(std::unique(values.begin(), values.end()), values.end());
@@ -729,6 +825,7 @@ rt::StatusOr<CheckReport> check(const Schedule &schedule, const CheckOptions &op
   CheckReport report;
   std::shared_ptr<const Schedule> transfers; // Made when needed.
   std::set<std::tuple<std::string, std::string, uint32_t, int, std::string>> seen;
+  checkWriters(schedule, report);
   for (const auto &program : schedule.ir().programs)
     for (int64_t world : worlds) {
       std::vector<int64_t> lengths = options.lengths;
@@ -741,6 +838,9 @@ rt::StatusOr<CheckReport> check(const Schedule &schedule, const CheckOptions &op
         for (int64_t size = 1; size < world; ++size)
           if (world % size == 0)
             localSizes.push_back(size);
+      std::vector<int64_t> steps = stepsOf(schedule, world);
+      steps.insert(steps.end(), options.steps.begin(), options.steps.end());
+      steps = sortedUnique(std::move(steps));
       for (int64_t length : sortedUnique(std::move(lengths)))
         for (fb::DType dtype : schedule.ir().dtypes)
           for (int64_t localSize : localSizes) {
@@ -762,7 +862,7 @@ rt::StatusOr<CheckReport> check(const Schedule &schedule, const CheckOptions &op
             if (!current.dependsOnStep())
               current.checkAt(0);
             else
-              for (int64_t step : options.steps)
+              for (int64_t step : steps)
                 current.checkAt(step);
           }
     }

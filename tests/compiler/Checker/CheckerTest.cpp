@@ -341,7 +341,7 @@ TEST(CheckerTest, LooksAtSeveralSteps) {
     E zero = s.constant(0), bytes = s.length() * s.elementBytes(), n = s.world(),
       two = s.constant(2);
     uint32_t copy = s.kernel("copy");
-    s.program("gradient", fb::Event::Gradient, 1, zero, zero);
+    s.program("gradient", fb::Event::Gradient, 1, zero, s.step() % two * (1 < n) * bytes);
     uint32_t g = s.jobBuffer("g", fb::Role::Gradient), a = s.scratch("a", bytes);
     uint32_t in = s.slots("in", s.constant(1), bytes), arrived = s.events("arrived", s.constant(1));
     s.ifThen(1 < n, [&] {

@@ -13,12 +13,13 @@ namespace bagua::compiler {
 ///   B100  a rank's program does not expand (a range outside its buffer, an overflow, …)
 ///   B101  every send has its receive and the other way round, per channel, in order
 ///   B102  both ends of a transfer name the same number of bytes
-///   B103  the bytes sent are those that the program's wire_bytes promises
+///   B103  the bytes sent in a step are those that the program's wire_bytes promises for it
 ///   B110  no rank waits for ever on the weakest transport: a send is done when its receiver has
 ///         released it, a receive needs its slot free, nothing is buffered
 ///   B120  no race: every two accesses to the same bytes of which one writes are ordered by queues,
 ///         events and messages; a message is read between its arrival and its release; weights are
-///         written after the job has opened its gate
+///         written after the job has opened its gate; a state is published once, when all that
+///         writes it is done, and written by one program
 struct Finding {
   std::string code;
   std::string message;
@@ -38,7 +39,9 @@ struct CheckOptions {
   int64_t worldMax = 8;         ///< Worlds 1 to this, all ranks, all lengths.
   std::vector<int64_t> worlds;  ///< And these, at most kWorldLimit, with a few lengths.
   std::vector<int64_t> lengths; ///< Instead of the ones around the grain and a prime.
-  /// Steps at which programs that depend on the step are looked at.
+  /// Steps at which programs that depend on the step are looked at, besides those below max(16, 2 *
+  /// world) and n - 1, n, n + 1 and 2 n for each number n in the file's expressions and defaults of
+  /// index parameters. Parameters have their defaults, and the bucket is number 0.
   std::vector<int64_t> steps = {0, 1, 2, 3, 4, 5, 6, 7, 99, 100, 101};
   size_t findingsMax = 20;
   static constexpr int64_t kWorldLimit = 256;
