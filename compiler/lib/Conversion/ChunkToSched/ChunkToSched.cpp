@@ -35,6 +35,7 @@ struct Env {
   Value rank = nullptr; ///< Null: this rank. Else …
   chunk::MoveOp sender; ///< … whoever sends this rank a message by this move.
   Variables memo;
+  Value guard = nullptr; ///< Conditions of the step around; null: none.
 };
 
 struct Waits {
@@ -81,9 +82,15 @@ private:
   }
   Value world() { return leaf("world"); }
   Value moduloWorld(Env &env, Value value);
+  Value modulo(Env &env, Value value, Value divisor);
   Value rotate(Env &env, chunk::MoveOp move, bool inverse);
+  Value partner(Env &env, chunk::PeerMap map, ValueRange arguments, Operation *op);
+  Value peer(Env &env, chunk::MoveOp move, bool inverse);
+  Value guardOf(Env &env, Value condition, bool taken);
+  Value guardOf(Env &env, chunk::MoveOp move, Value peer);
+  bool isOfStep(const Conflict &conflict);
   Env at(const OpBuilder &builder, const Variables &variables) {
-    return {builder, variables, nullptr, chunk::MoveOp(), Variables()};
+    return {builder, variables, nullptr, chunk::MoveOp(), Variables(), guard_};
   }
   Env topEnv() { return at(top_, Variables()); }
 
@@ -135,6 +142,10 @@ private:
   unsigned waitCount_ = 0;
   llvm::DenseMap<Operation *, unsigned> ordinals_; ///< Of launches and gates, for names.
 
+  Value guard_;            ///< Conditions of the step around the block that is being lowered.
+  bool ifFinite_ = false;  ///< It stands under chunk.if_finite.
+  bool hasFailed_ = false; ///< An expression has no counterpart; a diagnostic was emitted.
+
   SmallVector<chunk::MoveOp> moves_;
   SmallVector<chunk::LaunchOp> launches_;
   SmallVector<chunk::WaitOp> gates_;
@@ -181,6 +192,8 @@ Value ProgramLowering::evaluate(Value value, Env &env) {
     return leaf("element_bytes");
   if (isa<chunk::StepOp>(op))
     return leaf("step");
+  if (isa<chunk::BucketOp>(op))
+    return leaf("bucket");
   if (auto number = constantOf(value); number && value.getType().isIndex())
     return constant(*number);
 
@@ -202,7 +215,10 @@ Value ProgramLowering::evaluate(Value value, Env &env) {
   if (Value known = memo.lookup(value))
     return known;
   Value result;
-  if (auto parameter = dyn_cast<chunk::ParameterOp>(op)) {
+  if (auto peer = dyn_cast<chunk::PeerOp>(op)) {
+    Env inner = everywhere ? topEnv() : env;
+    result = partner(inner, peer.getMap(), peer.getArguments(), op);
+  } else if (auto parameter = dyn_cast<chunk::ParameterOp>(op)) {
     result = sched::ParameterOp::create(top_, op->getLoc(), value.getType(),
                                         parameter.getParameterAttr());
   } else {
@@ -224,10 +240,12 @@ Value ProgramLowering::evaluate(Value value, Env &env) {
 }
 
 /// `value` modulo the number of ranks, in [0, world), also where `value` is negative.
-Value ProgramLowering::moduloWorld(Env &env, Value value) {
-  Value remainder = make<arith::RemSIOp>(env, value, world());
-  Value positive = make<arith::AddIOp>(env, remainder, world());
-  return make<arith::RemSIOp>(env, positive, world());
+Value ProgramLowering::moduloWorld(Env &env, Value value) { return modulo(env, value, world()); }
+
+Value ProgramLowering::modulo(Env &env, Value value, Value divisor) {
+  Value remainder = make<arith::RemSIOp>(env, value, divisor);
+  Value positive = make<arith::AddIOp>(env, remainder, divisor);
+  return make<arith::RemSIOp>(env, positive, divisor);
 }
 
 /// The rank to which this one sends, or (inverse) from which it receives.
@@ -246,12 +264,78 @@ Value ProgramLowering::rotate(Env &env, chunk::MoveOp move, bool inverse) {
                                                     : moduloWorld(env, sum);
 }
 
+/// The rank to which `map` takes the rank of `env`.
+Value ProgramLowering::partner(Env &env, chunk::PeerMap map, ValueRange arguments, Operation *op) {
+  chunk::MoveOp by = env.sender;
+  if (by && by.getMap() == map && map != chunk::PeerMap::Rotate &&
+      llvm::equal(by.getArguments(), arguments))
+    return ownRank(); // The partner's partner.
+  Value rank = env.rank ? env.rank : ownRank();
+  SmallVector<Value> values;
+  for (Value argument : arguments)
+    values.push_back(evaluate(argument, env));
+  Value t = values.back();
+  switch (map) {
+  case chunk::PeerMap::Rotate:
+    return moduloWorld(env, make<arith::AddIOp>(env, rank, t));
+  case chunk::PeerMap::RoundRobin:
+    return moduloWorld(env, make<arith::SubIOp>(env, t, rank));
+  case chunk::PeerMap::ShiftOne: {
+    Value lower = make<arith::FloorDivSIOp>(env, world(), constant(2));
+    Value upper = make<arith::SubIOp>(env, world(), lower);
+    Value up =
+        make<arith::AddIOp>(env, lower, modulo(env, make<arith::AddIOp>(env, t, rank), upper));
+    Value down = make<arith::SubIOp>(env, make<arith::SubIOp>(env, rank, lower), t);
+    down = modulo(env, down, upper);
+    Value paired = compare(env, arith::CmpIPredicate::slt, down, lower);
+    down = env.builder.createOrFold<arith::SelectOp>(location_, paired, down, rank);
+    Value isLow = compare(env, arith::CmpIPredicate::slt, rank, lower);
+    return env.builder.createOrFold<arith::SelectOp>(location_, isLow, up, down);
+  }
+  case chunk::PeerMap::Pairing:
+    if (env.rank) { // peer_C2
+      op->emitOpError("expects the partner of this rank where a receiver computes what its sender "
+                      "does, got that of the sender in another matching");
+      hasFailed_ = true;
+    }
+    return sched::PairingOp::create(env.builder, location_, values[0], values[1]);
+  }
+  llvm_unreachable("all peer maps");
+}
+
+/// The rank to which this one sends, or (inverse) from which it receives.
+Value ProgramLowering::peer(Env &env, chunk::MoveOp move, bool inverse) {
+  if (move.getMap() == chunk::PeerMap::Rotate)
+    return rotate(env, move, inverse);
+  return partner(env, move.getMap(), move.getArguments(), move);
+}
+
+/// The guard of what stands under one more condition of the step.
+Value ProgramLowering::guardOf(Env &env, Value condition, bool taken) {
+  Value value = evaluate(condition, env);
+  auto test = value.getDefiningOp<arith::CmpIOp>();
+  if (test && !taken) // Not its negation: guards are compared as they are written.
+    value = compare(env, arith::invertPredicate(test.getPredicate()), test.getLhs(), test.getRhs());
+  else if (!taken)
+    value = negate(env, value);
+  return env.guard ? make<arith::AndIOp>(env, env.guard, value) : value;
+}
+
+/// The guard of a transfer: a rank whose partner is itself has none.
+Value ProgramLowering::guardOf(Env &env, chunk::MoveOp move, Value peer) {
+  if (move.getMap() == chunk::PeerMap::Rotate)
+    return env.guard;
+  Value active = compare(env, arith::CmpIPredicate::ne, peer, ownRank());
+  return env.guard ? make<arith::AndIOp>(env, env.guard, active) : active;
+}
+
 // ---- Storage -----------------------------------------------------------------------------------
 
 void ProgramLowering::declareStorage() {
   Env env = topEnv();
   unsigned scratchCount = 0, slotsCount = 0;
   Value jobs[2];
+  llvm::StringMap<Value> states; // By name in the program.
   for (Operation &op : source_.getBody().front()) {
     if (auto job = dyn_cast<chunk::JobOp>(op)) {
       Value &value = jobs[static_cast<uint32_t>(job.getRole())];
@@ -261,6 +345,14 @@ void ProgramLowering::declareStorage() {
             top_.getStringAttr(stringifyRole(job.getRole())),
             sched::RoleAttr::get(op.getContext(), static_cast<sched::Role>(job.getRole())));
       storage_[job] = value;
+    } else if (auto state = dyn_cast<chunk::StateOp>(op)) {
+      std::string name = "@" + state.getState().str() + (state.getNext() ? ".next" : "");
+      Value &value = states[name];
+      if (!value)
+        value = sched::StateOp::create(top_, op.getLoc(), sched::BufferType::get(op.getContext()),
+                                       top_.getStringAttr(name), state.getStateAttr(),
+                                       state.getNextAttr());
+      storage_[state] = value;
     } else if (auto scratch = dyn_cast<chunk::ScratchOp>(op)) {
       storage_[scratch] = sched::ScratchOp::create(
           top_, op.getLoc(), sched::BufferType::get(op.getContext()),
@@ -308,7 +400,7 @@ LogicalResult ProgramLowering::run() {
   for (chunk::MoveOp move : moves_)
     if (isFilledOnce(move.getSlots()))
       emitUnder(top, move, builder, none, [&](Env &env) { emitRecv(move, env); });
-  if (failed(lowerBlock(*top, builder, none)))
+  if (failed(lowerBlock(*top, builder, none)) || hasFailed_)
     return failure();
   finishSignals();
 
@@ -333,6 +425,23 @@ LogicalResult ProgramLowering::lowerBlock(Block &block, OpBuilder &builder, Vari
       if (failed(lowerBlock(loop.getBody().front(), inner, variables)))
         return failure();
       variables.erase(loop.getVariable());
+    } else if (auto branch = dyn_cast<chunk::IfOp>(op);
+               branch && messages_.dependsOnStep(branch.getCondition())) {
+      Value outer = guard_;
+      for (Region *body : {&branch.getThen(), &branch.getOtherwise()}) {
+        if (body->empty())
+          continue;
+        Env env = at(builder, variables);
+        guard_ = guardOf(env, branch.getCondition(), body == &branch.getThen());
+        if (failed(lowerBlock(body->front(), builder, variables)))
+          return failure();
+        guard_ = outer;
+      }
+    } else if (auto finite = dyn_cast<chunk::IfFiniteOp>(op)) {
+      ifFinite_ = true;
+      if (failed(lowerBlock(finite.getBody().front(), builder, variables)))
+        return failure();
+      ifFinite_ = false;
     } else if (auto branch = dyn_cast<chunk::IfOp>(op)) {
       Env env = at(builder, variables);
       bool withElse = !branch.getOtherwise().empty();
@@ -363,8 +472,12 @@ LogicalResult ProgramLowering::lowerBlock(Block &block, OpBuilder &builder, Vari
       Env env = at(builder, variables);
       auto step =
           sched::WaitGateOp::create(builder, op.getLoc(), static_cast<sched::Gate>(gate.getGate()),
-                                    sched::Queue::Cpu, ValueRange(), Value(), Value(), Value());
+                                    sched::Queue::Cpu, ValueRange(), Value(), Value(), guard_);
       remember({gate, Happening::Done}, step, env);
+    } else if (auto publish = dyn_cast<chunk::PublishOp>(op)) {
+      // On the queue of the launches that write it.
+      sched::PublishOp::create(builder, op.getLoc(), publish.getState(), ValueRange(), Value(),
+                               Value(), guard_, ifFinite_);
     }
     for (auto &[slots, pool] : messages_.pools())
       if (pool.scope == &block && pool.last == &op)
@@ -389,6 +502,9 @@ void ProgramLowering::emitUnder(Block *root, Operation *leaf, OpBuilder &builder
       auto out = sched::ForOp::create(env.builder, loop.getLoc(), lower, upper);
       env.builder.setInsertionPointToEnd(out.getBlock());
       env.variables[loop.getVariable()] = out.getVariable();
+    } else if (auto branch = dyn_cast<chunk::IfOp>(path[i]);
+               branch && messages_.dependsOnStep(branch.getCondition())) {
+      env.guard = guardOf(env, branch.getCondition(), next->getParent() == &branch.getThen());
     } else if (auto branch = dyn_cast<chunk::IfOp>(path[i])) {
       Value condition = evaluate(branch.getCondition(), env);
       if (next->getParent() == &branch.getOtherwise()) {
@@ -403,7 +519,8 @@ void ProgramLowering::emitUnder(Block *root, Operation *leaf, OpBuilder &builder
 
 void ProgramLowering::emitRecv(chunk::MoveOp move, Env &env) {
   location_ = move.getLoc();
-  Value peer = rotate(env, move, /*inverse=*/true);
+  Value peer = this->peer(env, move, /*inverse=*/true);
+  Value guard = guardOf(env, move, peer);
   Env sender = at(env.builder, env.variables);
   sender.rank = peer;
   sender.sender = move;
@@ -411,7 +528,7 @@ void ProgramLowering::emitRecv(chunk::MoveOp move, Env &env) {
   Value slot = evaluate(move.getSlot(), sender), bytes = evaluate(range.getBytes(), sender);
   auto step =
       sched::RecvOp::create(env.builder, location_, storage_.lookup(move.getSlots()), slot, bytes,
-                            peer, channels_.lookup(move), ValueRange(), Value(), Value(), Value());
+                            peer, channels_.lookup(move), ValueRange(), Value(), Value(), guard);
   remember({move, Happening::Arrived}, step, env);
 }
 
@@ -431,11 +548,12 @@ LogicalResult ProgramLowering::emitSend(chunk::MoveOp move, Env &env) {
   for (chunk::WaitOp gate : gates_)
     if (failed(waitFor({{gate, Happening::Done}, nullptr, move, nullptr}, env, waits)))
       return failure();
-  Value peer = rotate(env, move, /*inverse=*/false);
+  Value peer = this->peer(env, move, /*inverse=*/false);
+  Value guard = guardOf(env, move, peer);
   Value offset = evaluate(range.getOffset(), env), bytes = evaluate(range.getBytes(), env);
   auto step = sched::SendOp::create(env.builder, location_, storage_.lookup(range.getBuffer()),
                                     offset, bytes, peer, channels_.lookup(move), waits.events,
-                                    Value(), Value(), Value());
+                                    Value(), Value(), guard);
   remember({move, Happening::Sent}, step, env);
   return success();
 }
@@ -469,7 +587,7 @@ LogicalResult ProgramLowering::emitLaunch(chunk::LaunchOp launch, Env &env) {
   auto step = sched::LaunchOp::create(
       env.builder, location_, launch.getKernelAttr(),
       launch.getConstants().value_or(env.builder.getDictionaryAttr({})), count, inputs, outputs,
-      scalars, waits.events, Value(), Value(), Value());
+      scalars, waits.events, Value(), Value(), env.guard, ifFinite_);
   remember({launch, Happening::Done}, step, env);
   return success();
 }
@@ -477,7 +595,8 @@ LogicalResult ProgramLowering::emitLaunch(chunk::LaunchOp launch, Env &env) {
 /// On the cpu queue, behind the last reader there; the event matters where no launch read the
 /// message.
 void ProgramLowering::emitRelease(chunk::MoveOp move, Env &env) {
-  Value peer = rotate(env, move, /*inverse=*/true);
+  Value peer = this->peer(env, move, /*inverse=*/true);
+  Value guard = guardOf(env, move, peer);
   Env sender = at(env.builder, env.variables);
   sender.rank = peer;
   sender.sender = move;
@@ -486,7 +605,7 @@ void ProgramLowering::emitRelease(chunk::MoveOp move, Env &env) {
   Value arrived = sched::EventOp::create(
       env.builder, location_, sched::EventType::get(move.getContext()), events, index, Value());
   sched::ReleaseOp::create(env.builder, location_, storage_.lookup(move.getSlots()), slot,
-                           sched::Queue::Cpu, ValueRange(arrived), Value(), Value(), Value());
+                           sched::Queue::Cpu, ValueRange(arrived), Value(), Value(), guard);
 }
 
 Value ProgramLowering::lowerRange(Value range, Value when, Env &env) {
@@ -669,13 +788,23 @@ Value ProgramLowering::materialize(const Solution &solution, Env &consumer, Env 
   return bounded ? make<arith::RemSIOp>(consumer, value, world()) : moduloWorld(consumer, value);
 }
 
+/// True if the keys are known at each step only: then the wait, which is of bind time, is for all.
+bool ProgramLowering::isOfStep(const Conflict &conflict) {
+  chunk::MoveOp by = conflict.receivedBy();
+  bool peers = by && messages_.dependsOnRank(conflict.producerKey) &&
+               llvm::any_of(by.getArguments(),
+                            [&](Value argument) { return messages_.dependsOnStep(argument); });
+  return peers || messages_.dependsOnStep(conflict.producerKey) ||
+         messages_.dependsOnStep(conflict.access->key);
+}
+
 LogicalResult ProgramLowering::waitForIterations(const Conflict &conflict,
                                                  const IterationSet &iterations, Env &env,
                                                  Waits &waits) {
   // ---- Can they touch the same bytes, and in which iteration?
   Operation *producer = conflict.producer.first;
   Value consumerKey = conflict.access ? conflict.access->key : Value();
-  bool keyed = conflict.producerKey && consumerKey;
+  bool keyed = conflict.producerKey && consumerKey && !isOfStep(conflict);
   std::optional<Solution> solution;
   Keys keys(messages_);
   if (keyed) {
@@ -762,7 +891,7 @@ LogicalResult ProgramLowering::waitForIterations(const Conflict &conflict,
   auto keyEnv = [&] {
     Env result = at(consumer.builder, own.variables);
     if (chunk::MoveOp move = conflict.receivedBy())
-      result.rank = rotate(own, result.sender = move, /*inverse=*/true);
+      result.rank = peer(own, result.sender = move, /*inverse=*/true);
     return result;
   };
   if (condition)
@@ -798,7 +927,8 @@ LogicalResult ProgramLowering::waitForIterations(const Conflict &conflict,
                     evaluate(consumerKey, consumer)));
   }
   for (Operation *op = producer; op->getParentOp() != iterations.stop; op = op->getParentOp())
-    if (auto branch = dyn_cast<chunk::IfOp>(op->getParentOp())) {
+    if (auto branch = dyn_cast<chunk::IfOp>(op->getParentOp());
+        branch && !messages_.dependsOnStep(branch.getCondition())) { // Guards do not matter here.
       Value taken = evaluate(branch.getCondition(), own);
       require(op->getParentRegion() == &branch.getOtherwise() ? negate(own, taken) : taken);
     }
@@ -843,6 +973,16 @@ private:
         sched::DeclareParameterOp::create(builder, op.getLoc(), parameter.getSymNameAttr(),
                                           parameter.getDefaultValueAttr(),
                                           parameter.getPerStepAttr());
+        continue;
+      }
+      if (auto state = dyn_cast<chunk::DeclareStateOp>(op)) {
+        MLIRContext *context = op.getContext();
+        sched::DeclareStateOp::create(
+            builder, op.getLoc(), state.getSymNameAttr(),
+            sched::StateDomainAttr::get(context,
+                                        static_cast<sched::StateDomain>(state.getDomain())),
+            state.getBucketsAttr(), state.getInitialAttr(),
+            sched::OnResizeAttr::get(context, static_cast<sched::OnResize>(state.getOnResize())));
         continue;
       }
       auto program = cast<chunk::ProgramOp>(op);

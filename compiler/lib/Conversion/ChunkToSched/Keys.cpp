@@ -65,6 +65,8 @@ bool isNonNegative(Value value) {
     return isNonNegative(bounds->first);
   if (isRank(value) || isWorld(value))
     return true;
+  if (value.getDefiningOp<chunk::StepOp>())
+    return true;
   Operation *op = value.getDefiningOp();
   if (!op)
     return false;
@@ -134,7 +136,9 @@ void Keys::linearizeInto(Linear &sum, int64_t scale, Value value, chunk::MoveOp 
   }
   if (isRank(value)) {
     sum.add({Value(), false}, scale);
-    if (receivedBy) { // (rank - argument) mod world.
+    if (receivedBy && receivedBy.getMap() != chunk::PeerMap::Rotate) { // The partner: no number.
+      sum.known = false;
+    } else if (receivedBy) { // (rank - argument) mod world.
       sum.modular = true;
       if (!modularAllowed)
         sum.known = false;

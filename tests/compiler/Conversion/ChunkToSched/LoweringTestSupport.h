@@ -61,8 +61,15 @@ void checkLowered(ChunkIr &ir, mlir::ModuleOp lowered, const Inputs &inputs,
       SCOPED_TRACE(testing::Message() << "lowered, seed " << seed << (copy ? ", copy" : ", view"));
       auto outputs = interpretSched(lowered, inputs, options);
       ASSERT_TRUE(succeeded(outputs)) << ir.diagnostics();
-      EXPECT_EQ(firstDifference<T>(outputs->gradients.front(), expected.gradients.front()), "");
-      EXPECT_EQ(firstDifference<T>(outputs->weights.front(), expected.weights.front()), "");
+      ASSERT_EQ(outputs->gradients.size(), expected.gradients.size());
+      for (size_t step = 0; step < expected.gradients.size(); ++step) {
+        SCOPED_TRACE(testing::Message() << "step " << step);
+        EXPECT_EQ(firstDifference<T>(outputs->gradients[step], expected.gradients[step]), "");
+        EXPECT_EQ(firstDifference<T>(outputs->weights[step], expected.weights[step]), "");
+      }
+      ASSERT_EQ(outputs->states.size(), expected.states.size());
+      for (const auto &[name, state] : expected.states)
+        EXPECT_EQ(firstDifference<T>(outputs->states.at(name), state), "") << name;
       EXPECT_EQ(outputs->wireBytes, expected.wireBytes);
       if (withCost)
         EXPECT_EQ(outputs->formulaWireBytes, expected.formulaWireBytes);

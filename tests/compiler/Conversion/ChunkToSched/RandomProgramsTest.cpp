@@ -3,12 +3,14 @@
 // deadlocks.
 #include "LoweringTestSupport.h"
 
+#include <array>
 #include <random>
 
 namespace bagua::test {
 namespace {
 
-/// Writes a program out of phases that move, reduce, copy and wait, in loops and under conditions.
+/// Writes a program out of phases that move, reduce, copy and wait, in loops and under conditions,
+/// of the step too; one buffer is a state.
 class Generator {
 public:
   explicit Generator(uint64_t seed) : random_(seed) {}
@@ -22,6 +24,7 @@ public:
     for (int i = 0; i < phases; ++i)
       wrapped(4);
     return R"(chunk.schedule @random grain 1 accepts [f32] {
+  chunk.declare_state @m bucket = 0.5 on_resize mean
   chunk.program @p on gradient {
     %zero = arith.constant 0 : index
     %one = arith.constant 1 : index
@@ -36,8 +39,20 @@ public:
     %b0 = chunk.job gradient
     %b1 = chunk.scratch %bytes
     %b2 = chunk.scratch %bytes
+    %b3 = chunk.state @m next
+    %b4 = chunk.state @m
+    %t = chunk.step
+    %phase = arith.remsi %t, %two : index
+    %even = arith.cmpi eq, %phase, %zero : index
 )" + declarations_ +
-           "    chunk.forall %r {\n" + own + body_ +
+           "    chunk.forall %r {\n"
+           "      %old = chunk.range %b4[%zero, %bytes]\n"
+           "      %new = chunk.range %b3[%zero, %bytes]\n"
+           "      chunk.launch \"copy\" count %len ins(%old : !chunk.range) outs(%new : "
+           "!chunk.range)\n" +
+           own + body_ +
+           "      chunk.wait before_update\n      chunk.if_finite {\n        chunk.publish @m\n    "
+           "  }\n"
            "    }\n    chunk.cost rounds %zero wire_bytes %zero\n  }\n}\n";
   }
 
@@ -47,7 +62,8 @@ private:
   void line(int indent, const std::string &text) {
     body_ += std::string(static_cast<size_t>(indent), ' ') + "  " + text + "\n";
   }
-  std::string buffer() { return "%b" + std::to_string(pick(3)); }
+  std::string buffer() { return "%b" + std::to_string(pick(4)); }
+  std::string source() { return "%b" + std::to_string(pick(5)); } ///< The committed state, too.
 
   std::string otherThan(const std::string &buffer) {
     std::string other = buffer;
@@ -124,7 +140,8 @@ private:
         wrapped(indent + 2);
       line(indent, "}");
     } else if (kind == 1) {
-      line(indent, pick(2) ? "chunk.if %more {" : "chunk.if %many {");
+      line(indent, std::string("chunk.if ") +
+                       (std::array{"%more {", "%many {", "%even {"})[static_cast<size_t>(pick(3))]);
       wrapped(indent + 2);
       if (pick(2)) {
         line(indent, "} else {");
@@ -138,7 +155,9 @@ private:
   }
 
   void phase(int indent) {
-    switch (pick(7)) {
+    switch (pick(8)) {
+    case 7:
+      return partner(indent);
     case 0:
     case 1:
       return scatter(indent);
@@ -159,7 +178,7 @@ private:
 
   /// Shards to their owners, who sum them.
   void scatter(int indent) {
-    std::string from = buffer(), to = buffer(), in = pool(), k = name("k"), p = name("p"),
+    std::string from = source(), to = buffer(), in = pool(), k = name("k"), p = name("p"),
                 t = "t" + std::to_string(count_++);
     line(indent, "chunk.for " + k + " = %one to %n {");
     std::string index = rotated(k, false, indent + 2);
@@ -200,7 +219,7 @@ private:
 
   /// Own shards to all, who copy them.
   void gather(int indent) {
-    std::string from = buffer(), to = buffer(), in = pool(), k = name("k"), p = name("p"),
+    std::string from = source(), to = buffer(), in = pool(), k = name("k"), p = name("p"),
                 other = name("c"), q = "q" + std::to_string(count_++), v = name("v");
     std::string own = part(from, "r", "%r", indent);
     line(indent, "chunk.for " + k + " = %one to %n {");
@@ -240,7 +259,7 @@ private:
 
   /// The whole buffer to one or two neighbours.
   void neighbour(int indent) {
-    std::string from = buffer(), to = buffer(), in = pool(), v = name("v"), v2 = name("v");
+    std::string from = source(), to = buffer(), in = pool(), v = name("v"), v2 = name("v");
     std::string x = whole(from, indent), y = whole(to, indent);
     line(indent, "chunk.if %many {");
     line(indent + 2, "chunk.move " + x + " to rotate(%one) into " + in + "[%zero]");
@@ -255,8 +274,26 @@ private:
     line(indent, "}");
   }
 
+  /// The whole buffer to the partner of the step, who adds its own.
+  void partner(int indent) {
+    std::string from = source(), to = buffer(), in = pool(), v = name("v"), peer = name("t"),
+                active = name("c");
+    const char *map = (std::array{"pairing(%two, %t)", "round_robin(%t)",
+                                  "shift_one(%t)"})[static_cast<size_t>(pick(3))];
+    std::string x = whole(from, indent), y = whole(to, indent);
+    line(indent, "chunk.move " + x + " to " + map + " into " + in + "[%zero]");
+    if (pick(3) == 0)
+      local(indent);
+    line(indent, v + " = chunk.view " + in + "[%zero][%zero, %bytes]");
+    line(indent, peer + " = chunk.peer " + map);
+    line(indent, active + " = arith.cmpi ne, " + peer + ", %r : index");
+    line(indent, "chunk.if " + active + " {");
+    launch(indent + 2, "reduce_sum", "%len", {v, y}, y);
+    line(indent, "}");
+  }
+
   void local(int indent) {
-    std::string from = buffer(), to = buffer(), p = name("p"), q = "q" + std::to_string(count_++),
+    std::string from = source(), to = buffer(), p = name("p"), q = "q" + std::to_string(count_++),
                 first = name("c");
     switch (pick(3)) {
     case 0: {
@@ -305,6 +342,7 @@ TEST(RandomProgramsTest, LoweredKeepMeaningAndAreProven) {
     for (int64_t world : {1, 2, 3, 4})
       for (int64_t length : {1, 4, 23}) {
         Inputs inputs = inputsOf<float>(world, length);
+        inputs.steps = 3;
         fillInputs(inputs, seed, compiler::Fill::Normal);
         if (!accepted)
           continue;

@@ -366,3 +366,281 @@ chunk.schedule @s grain 1 accepts [f32] {
     chunk.cost rounds %zero wire_bytes %zero
   }
 }
+
+// -----
+
+// state_c2
+chunk.schedule @s grain 1 accepts [f32] {
+  chunk.declare_state @m bucket = 0.0 on_resize mean
+  chunk.program @p on gradient {
+    %zero = arith.constant 0 : index
+    %one = arith.constant 1 : index
+    %n = chunk.world
+    %len = chunk.length
+    %eb = chunk.element_bytes
+    %bytes = arith.muli %len, %eb : index
+    %g = chunk.job gradient
+    %m = chunk.state @m
+    %next = chunk.state @m next
+    %in = chunk.slots %one, %bytes
+    %t = chunk.step
+    chunk.forall %r {
+      %x = chunk.range %g[%zero, %bytes]
+      %old = chunk.range %m[%zero, %bytes]
+      %new = chunk.range %next[%zero, %bytes]
+      // expected-error@+1 {{expects outputs that may be written, got the committed value of @m}}
+      chunk.launch "copy" count %len ins(%x : !chunk.range) outs(%old : !chunk.range)
+    }
+    chunk.cost rounds %zero wire_bytes %zero
+  }
+}
+
+// -----
+
+// publish_c3_twice
+chunk.schedule @s grain 1 accepts [f32] {
+  chunk.declare_state @m bucket = 0.0 on_resize mean
+  chunk.program @p on gradient {
+    %zero = arith.constant 0 : index
+    %one = arith.constant 1 : index
+    %n = chunk.world
+    %len = chunk.length
+    %eb = chunk.element_bytes
+    %bytes = arith.muli %len, %eb : index
+    %g = chunk.job gradient
+    %m = chunk.state @m
+    %next = chunk.state @m next
+    %in = chunk.slots %one, %bytes
+    %t = chunk.step
+    chunk.forall %r {
+      %x = chunk.range %g[%zero, %bytes]
+      %old = chunk.range %m[%zero, %bytes]
+      %new = chunk.range %next[%zero, %bytes]
+      chunk.launch "copy" count %len ins(%x : !chunk.range) outs(%new : !chunk.range)
+      // expected-note@+1 {{committed here}}
+      chunk.publish @m
+      %yes = arith.cmpi sgt, %len, %one : index
+      chunk.if %yes {
+        // expected-error@+1 {{expects to commit a state once, got @m twice}}
+        chunk.publish @m
+      }
+    }
+    chunk.cost rounds %zero wire_bytes %zero
+  }
+}
+
+// -----
+
+// publish_c3_loop
+chunk.schedule @s grain 1 accepts [f32] {
+  chunk.declare_state @m bucket = 0.0 on_resize mean
+  chunk.program @p on gradient {
+    %zero = arith.constant 0 : index
+    %one = arith.constant 1 : index
+    %n = chunk.world
+    %len = chunk.length
+    %eb = chunk.element_bytes
+    %bytes = arith.muli %len, %eb : index
+    %g = chunk.job gradient
+    %m = chunk.state @m
+    %next = chunk.state @m next
+    %in = chunk.slots %one, %bytes
+    %t = chunk.step
+    chunk.forall %r {
+      %x = chunk.range %g[%zero, %bytes]
+      %old = chunk.range %m[%zero, %bytes]
+      %new = chunk.range %next[%zero, %bytes]
+      chunk.for %k = %zero to %n {
+        // expected-error@+1 {{expects to commit a state once, got a loop around it}}
+        chunk.publish @m
+      }
+    }
+    chunk.cost rounds %zero wire_bytes %zero
+  }
+}
+
+// -----
+
+// publish_c3_written_later
+chunk.schedule @s grain 1 accepts [f32] {
+  chunk.declare_state @m bucket = 0.0 on_resize mean
+  chunk.program @p on gradient {
+    %zero = arith.constant 0 : index
+    %one = arith.constant 1 : index
+    %n = chunk.world
+    %len = chunk.length
+    %eb = chunk.element_bytes
+    %bytes = arith.muli %len, %eb : index
+    %g = chunk.job gradient
+    %m = chunk.state @m
+    %next = chunk.state @m next
+    %in = chunk.slots %one, %bytes
+    %t = chunk.step
+    chunk.forall %r {
+      %x = chunk.range %g[%zero, %bytes]
+      %old = chunk.range %m[%zero, %bytes]
+      %new = chunk.range %next[%zero, %bytes]
+      chunk.launch "copy" count %len ins(%x : !chunk.range) outs(%new : !chunk.range)
+      // expected-note@+1 {{committed here}}
+      chunk.publish @m
+      // expected-error@+1 {{expects the next value of @m to be complete when it is committed}}
+      chunk.launch "copy" count %len ins(%x : !chunk.range) outs(%new : !chunk.range)
+    }
+    chunk.cost rounds %zero wire_bytes %zero
+  }
+}
+
+// -----
+
+// if_finite_c3
+chunk.schedule @s grain 1 accepts [f32] {
+  chunk.declare_state @m bucket = 0.0 on_resize mean
+  chunk.program @p on gradient {
+    %zero = arith.constant 0 : index
+    %one = arith.constant 1 : index
+    %n = chunk.world
+    %len = chunk.length
+    %eb = chunk.element_bytes
+    %bytes = arith.muli %len, %eb : index
+    %g = chunk.job gradient
+    %m = chunk.state @m
+    %next = chunk.state @m next
+    %in = chunk.slots %one, %bytes
+    %t = chunk.step
+    chunk.forall %r {
+      %x = chunk.range %g[%zero, %bytes]
+      %old = chunk.range %m[%zero, %bytes]
+      %new = chunk.range %next[%zero, %bytes]
+      %yes = arith.cmpi sgt, %len, %one : index
+      chunk.if %yes {
+        chunk.wait before_update
+      }
+      // expected-error@+1 {{expects a chunk.wait before_update before it: only behind the gate is it known whether a step is finite}}
+      chunk.if_finite {
+        chunk.publish @m
+      }
+    }
+    chunk.cost rounds %zero wire_bytes %zero
+  }
+}
+
+// -----
+
+// publish_c4
+chunk.schedule @s grain 1 accepts [f32] {
+  chunk.declare_state @m bucket = 0.0 on_resize mean
+  chunk.program @p on gradient {
+    %zero = arith.constant 0 : index
+    %one = arith.constant 1 : index
+    %n = chunk.world
+    %len = chunk.length
+    %eb = chunk.element_bytes
+    %bytes = arith.muli %len, %eb : index
+    %g = chunk.job gradient
+    %m = chunk.state @m
+    %next = chunk.state @m next
+    %in = chunk.slots %one, %bytes
+    %t = chunk.step
+    chunk.forall %r {
+      %x = chunk.range %g[%zero, %bytes]
+      %old = chunk.range %m[%zero, %bytes]
+      %new = chunk.range %next[%zero, %bytes]
+      chunk.launch "copy" count %len ins(%x : !chunk.range) outs(%x : !chunk.range)
+      // expected-error@+1 {{expects a launch before it that writes the next value of @m}}
+      chunk.publish @m
+    }
+    chunk.cost rounds %zero wire_bytes %zero
+  }
+}
+
+// -----
+
+// move_c3_pairing
+chunk.schedule @s grain 1 accepts [f32] {
+  chunk.declare_state @m bucket = 0.0 on_resize mean
+  chunk.program @p on gradient {
+    %zero = arith.constant 0 : index
+    %one = arith.constant 1 : index
+    %n = chunk.world
+    %len = chunk.length
+    %eb = chunk.element_bytes
+    %bytes = arith.muli %len, %eb : index
+    %g = chunk.job gradient
+    %m = chunk.state @m
+    %next = chunk.state @m next
+    %in = chunk.slots %one, %bytes
+    %t = chunk.step
+    chunk.forall %r {
+      %x = chunk.range %g[%zero, %bytes]
+      %old = chunk.range %m[%zero, %bytes]
+      %new = chunk.range %next[%zero, %bytes]
+      // expected-error@+1 {{expects an argument of the peer map that is the same on all ranks}}
+      chunk.move %x to pairing(%r, %t) into %in[%zero]
+    }
+    chunk.cost rounds %zero wire_bytes %zero
+  }
+}
+
+// -----
+
+// peer_c2
+chunk.schedule @s grain 1 accepts [f32] {
+  chunk.declare_state @m bucket = 0.0 on_resize mean
+  chunk.program @p on gradient {
+    %zero = arith.constant 0 : index
+    %one = arith.constant 1 : index
+    %n = chunk.world
+    %len = chunk.length
+    %eb = chunk.element_bytes
+    %bytes = arith.muli %len, %eb : index
+    %g = chunk.job gradient
+    %m = chunk.state @m
+    %next = chunk.state @m next
+    %in = chunk.slots %one, %bytes
+    %t = chunk.step
+    chunk.forall %r {
+      %x = chunk.range %g[%zero, %bytes]
+      %old = chunk.range %m[%zero, %bytes]
+      %new = chunk.range %next[%zero, %bytes]
+      // expected-error@+1 {{expects the partner of this rank where a receiver computes what its sender does}}
+      %p = chunk.peer pairing(%one, %t)
+      %part = arith.muli %p, %eb : index
+      %y = chunk.range %g[%zero, %part]
+      chunk.move %y to pairing(%zero, %t) into %in[%zero]
+    }
+    chunk.cost rounds %zero wire_bytes %zero
+  }
+}
+
+// -----
+
+// if_c2_peer
+chunk.schedule @s grain 1 accepts [f32] {
+  chunk.declare_state @m bucket = 0.0 on_resize mean
+  chunk.program @p on gradient {
+    %zero = arith.constant 0 : index
+    %one = arith.constant 1 : index
+    %n = chunk.world
+    %len = chunk.length
+    %eb = chunk.element_bytes
+    %bytes = arith.muli %len, %eb : index
+    %g = chunk.job gradient
+    %m = chunk.state @m
+    %next = chunk.state @m next
+    %in = chunk.slots %one, %bytes
+    %t = chunk.step
+    chunk.forall %r {
+      %x = chunk.range %g[%zero, %bytes]
+      %old = chunk.range %m[%zero, %bytes]
+      %new = chunk.range %next[%zero, %bytes]
+      %p = chunk.peer round_robin(%t)
+      %active = arith.cmpi ne, %p, %r : index
+      // expected-error@+1 {{expects a condition that is the same on all ranks}}
+      chunk.if %active {
+        // expected-note@+1 {{a move is executed under it}}
+        chunk.move %x to round_robin(%t) into %in[%zero]
+      }
+    }
+    chunk.cost rounds %zero wire_bytes %zero
+  }
+}
