@@ -1,5 +1,6 @@
 // bagua-info: what this machine and this installation are, and every environment variable.
 #include "bagua/Bootstrap.h"
+#include "bagua/Trace.h"
 #include "bagua/bagua.h"
 #include "bagua/kernels/Kernels.h"
 
@@ -136,25 +137,45 @@ void printInterfaces() {
   ::freeifaddrs(list);
 }
 
-void printEnvironment() {
+/// Returns whether every value is right.
+bool printEnvironment() {
+  const bagua::rt::Environment environment = bagua::rt::processEnvironment();
+  std::vector<std::string> wrong;
+  auto keep = [&](const bagua::rt::Status &status) {
+    if (!status.ok())
+      wrong.emplace_back(status.message());
+  };
   fmt::print("Environment variables\n  {:<28}{:<12}{:<20}{}\n", "name", "default", "value",
              "meaning");
   for (const auto &variable : bagua::rt::environmentVariables()) {
-    const char *value = std::getenv(variable.name);
-    fmt::print("  {:<28}{:<12}{:<20}{}\n", variable.name, variable.otherwise, value ? value : "-",
-               variable.meaning);
+    auto found = environment.find(variable.name);
+    std::string value = found == environment.end() ? "" : found->second;
+    fmt::print("  {:<28}{:<12}{:<20}{}\n", variable.name, variable.otherwise,
+               found == environment.end() ? "-" : value, variable.meaning);
+    keep(bagua::rt::checkVariable(variable, value));
   }
   fmt::print("\nThis process's place\n");
-  bagua::rt::StatusOr<bagua::rt::Launch> launch =
-      bagua::rt::resolveLaunch({}, bagua::rt::processEnvironment());
-  if (!launch.ok())
-    return row("contradiction", std::string(launch.status().message()));
-  row("rank", fmt::format("{} of {}, from {}", launch->rank, launch->world, launch->source));
-  if (!launch->store.empty())
-    row("store", fmt::format("{}, hosted by {}", launch->store,
-                             launch->hostsStore ? "rank 0" : "the launcher"));
-  for (const std::string &note : launch->notes)
-    row("note", note);
+  bagua::rt::StatusOr<bagua::rt::Launch> launch = bagua::rt::resolveLaunch({}, environment);
+  if (!launch.ok()) {
+    keep(launch.status());
+    launch = bagua::rt::Launch();
+  } else {
+    row("rank", fmt::format("{} of {}, from {}", launch->rank, launch->world, launch->source));
+    if (!launch->store.empty())
+      row("store", fmt::format("{}, hosted by {}", launch->store,
+                               launch->hostsStore ? "rank 0" : "the launcher"));
+    for (const std::string &note : launch->notes)
+      row("note", note);
+  }
+  if (auto trace = environment.find("BAGUA_TRACE_FILE");
+      trace != environment.end() && !trace->second.empty())
+    keep(bagua::rt::checkTraceFile(
+        bagua::rt::tracePath(trace->second, launch->rank, launch->world)));
+  if (!wrong.empty())
+    fmt::print("\nWrong\n");
+  for (const std::string &message : wrong)
+    fmt::print("  {}\n", message);
+  return wrong.empty();
 }
 
 } // namespace
@@ -164,13 +185,17 @@ int main(int argc, char **argv) {
                "bagua-info");
   bool environmentOnly = false;
   app.add_flag("--env", environmentOnly, "Only the environment variables");
-  CLI11_PARSE(app, argc, argv);
+  app.footer("Exit status: 0 all right, 1 a variable has a wrong value, 2 bad options.");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError &error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
   if (!environmentOnly) {
     printVersions();
     printMachine();
     printInterfaces();
     fmt::print("\n");
   }
-  printEnvironment();
-  return 0;
+  return printEnvironment() ? 0 : 1;
 }

@@ -48,7 +48,18 @@ struct EnvironmentVariable {
   const char *name;
   const char *otherwise; ///< Default, as shown.
   const char *meaning;
+  /// What is expected instead of `value`; empty if it is right. May look at files and at the CPU.
+  std::string (*expected)(const std::string &value);
 };
 std::span<const EnvironmentVariable> environmentVariables();
+
+/// "NAME expects …, got '…'", kInvalidArgument, if `value` is not right. An empty one is as unset.
+Status checkVariable(const EnvironmentVariable &variable, const std::string &value);
+
+/// The same for every variable of the table; the first wrong one is told. Done at Group::create.
+Status checkEnvironment(const Environment &environment);
+
+/// The number that a variable of the table has in this process; `otherwise` if it is unset.
+StatusOr<int64_t> environmentNumber(const char *name, int64_t otherwise);
 
 } // namespace bagua::rt

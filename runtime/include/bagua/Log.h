@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <spdlog/logger.h>
+#include <string>
 #include <string_view>
 
 namespace bagua::rt {
@@ -11,6 +12,9 @@ namespace bagua::rt {
 /// parts with levels, "transport:debug,bootstrap:info"; else warnings and errors. Made at first
 /// use; thread-safe.
 std::shared_ptr<spdlog::logger> logger(std::string_view part);
+
+/// What BAGUA_LOG may be instead of `text`; empty if that is right.
+std::string logLevelsExpected(const std::string &text);
 
 /// Put in front of every later line ("rank 2").
 void setLogPrefix(std::string_view prefix);

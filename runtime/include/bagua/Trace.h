@@ -67,7 +67,11 @@ private:
   std::map<SpanName, uint32_t> numbers_;
 };
 
-/// `pattern` with every "%r" replaced by the rank.
-std::string tracePath(std::string_view pattern, int rank);
+/// `pattern` with every "%r" replaced by the rank. Without one, and with other ranks about, the
+/// rank goes before the extension, so that none overwrites another's file.
+std::string tracePath(std::string_view pattern, int rank, int world);
+
+/// Says now what would keep Trace::write from writing to `path`. Touches nothing.
+Status checkTraceFile(const std::string &path);
 
 } // namespace bagua::rt

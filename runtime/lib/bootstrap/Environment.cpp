@@ -2,9 +2,14 @@
 #include "Net.h"
 #include "Text.h"
 #include "bagua/Bootstrap.h"
+#include "bagua/Log.h"
+#include "bagua/kernels/Kernels.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <unistd.h>
 #include <xxhash.h>
 
 extern char **environ;
@@ -272,32 +277,125 @@ StatusOr<Launch> resolveLaunch(const LaunchRequest &request, const Environment &
 
 namespace {
 
+constexpr int64_t kRanksMax = 1 << 20;
+constexpr int64_t kTimeoutMsMax = 1'000'000'000'000; ///< Still fits when counted in nanoseconds.
+
+std::string anything(const std::string &) { return ""; }
+
+template <int64_t min, int64_t max> std::string number(const std::string &value) {
+  std::optional<int64_t> got = parseInteger(value);
+  return got && *got >= min && *got <= max ? "" : cat("a number in [", min, ", ", max, "]");
+}
+
+std::string oneOf(const std::vector<std::string> &names, const std::string &value) {
+  return std::find(names.begin(), names.end(), value) != names.end()
+             ? ""
+             : cat("one of ", joinWith(names, ", "));
+}
+
+std::string hostPort(const std::string &value) {
+  return net::parseHostPort(value, "BAGUA_STORE").ok() ? "" : "host:port";
+}
+
+std::string storeHost(const std::string &value) { return oneOf({"rank0", "launcher"}, value); }
+
+std::string transport(const std::string &value) { return oneOf({"auto", "window", "ucx"}, value); }
+
+std::string kernelsTarget(const std::string &value) {
+  auto targets = kernels::supportedTargets();
+  return oneOf({targets.begin(), targets.end()}, value);
+}
+
+std::string file(const std::string &value) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(value, ignored) ? "" : "an existing file";
+}
+
+std::string program(const std::string &value) {
+  return file(value).empty() && ::access(value.c_str(), X_OK) == 0 ? "" : "an executable file";
+}
+
+std::string folder(const std::string &value) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(value, ignored) ? "" : "an existing folder";
+}
+
+/// What is missing of it is made at first use.
+std::string writableFolder(const std::string &value) {
+  std::error_code error;
+  std::filesystem::path path = std::filesystem::absolute(value, error).lexically_normal();
+  while (!std::filesystem::exists(path, error) && path.has_relative_path())
+    path = path.parent_path();
+  return std::filesystem::is_directory(path, error) && ::access(path.c_str(), W_OK | X_OK) == 0
+             ? ""
+             : "a folder that can be written or made";
+}
+
 constexpr EnvironmentVariable kVariables[] = {
-    {"BAGUA_RANK", "unset", "this process's rank; set by bagua-run"},
-    {"BAGUA_WORLD", "unset", "number of ranks; set by bagua-run"},
-    {"BAGUA_LOCAL_RANK", "unset", "rank among the ranks of this host; set by bagua-run"},
-    {"BAGUA_LOCAL_SIZE", "unset", "number of ranks on this host; set by bagua-run"},
-    {"BAGUA_STORE", "unset", "host:port of the group's store; else derived from the launcher"},
-    {"BAGUA_STORE_HOST", "rank0", "who listens at BAGUA_STORE: rank0 or launcher"},
-    {"BAGUA_JOB", "unset",
-     "name that keeps jobs apart which meet at one address; set by bagua-run"},
-    {"BAGUA_BOOTSTRAP_TIMEOUT_MS", "300000", "longest wait for all ranks to join, in milliseconds"},
-    {"BAGUA_STEP_TIMEOUT_MS", "300000", "longest wait for one peer, in milliseconds"},
-    {"BAGUA_LOG", "warn", "log level, or levels by part: transport:debug,bootstrap:info"},
-    {"BAGUA_TRANSPORT", "auto", "transport between ranks: auto, window, ucx"},
-    {"BAGUA_THREADS", "cores/ranks", "threads that run kernels, per rank"},
-    {"BAGUA_TRACE_FILE", "unset", "where each rank writes its Chrome trace at shutdown"},
-    {"BAGUA_TRACE_EVENTS", "65536", "events of the trace that each rank keeps"},
-    {"BAGUA_KERNELS_TARGET", "best", "instruction-set target of the kernels, for tests"},
-    {"BAGUA_LIBRARY", "installed", "Python: the runtime library to load"},
-    {"BAGUA_ALGORITHMS", "installed", "Python: folder of compiled algorithms that names stand for"},
-    {"BAGUA_OPT", "installed", "Python: the compiler that .mlir algorithms are given to"},
-    {"BAGUA_CACHE", "~/.cache", "Python: folder of schedules that were compiled from .mlir"},
-    {"BAGUA_BUCKET_BYTES", "10485760", "Python: size of a bucket"},
+    {"BAGUA_RANK", "unset", "this process's rank; set by bagua-run", number<0, kRanksMax>},
+    {"BAGUA_WORLD", "unset", "number of ranks; set by bagua-run", number<1, kRanksMax>},
+    {"BAGUA_LOCAL_RANK", "unset", "rank among the ranks of this host; set by bagua-run",
+     number<0, kRanksMax>},
+    {"BAGUA_LOCAL_SIZE", "unset", "number of ranks on this host; set by bagua-run",
+     number<1, kRanksMax>},
+    {"BAGUA_STORE", "unset", "host:port of the group's store; else derived from the launcher",
+     hostPort},
+    {"BAGUA_STORE_HOST", "rank0", "who listens at BAGUA_STORE: rank0 or launcher", storeHost},
+    {"BAGUA_JOB", "unset", "name that keeps jobs apart which meet at one address; set by bagua-run",
+     anything},
+    {"BAGUA_BOOTSTRAP_TIMEOUT_MS", "300000", "longest wait for all ranks to join, in milliseconds",
+     number<1, kTimeoutMsMax>},
+    {"BAGUA_STEP_TIMEOUT_MS", "300000", "longest wait for one peer, in milliseconds",
+     number<1, kTimeoutMsMax>},
+    {"BAGUA_LOG", "warn", "log level, or levels by part: transport:debug,bootstrap:info",
+     logLevelsExpected},
+    {"BAGUA_TRANSPORT", "auto", "transport between ranks: auto, window, ucx", transport},
+    {"BAGUA_THREADS", "cores/ranks", "threads that run kernels, per rank", number<1, 1024>},
+    // Checked at init, when the rank in its name is known: see checkTraceFile.
+    {"BAGUA_TRACE_FILE", "unset",
+     "where each rank writes its Chrome trace at shutdown; %r is the rank, put before the "
+     "extension if it is missing and there are several",
+     anything},
+    {"BAGUA_TRACE_EVENTS", "65536", "events of the trace that each rank keeps",
+     number<0, int64_t{1} << 26>},
+    {"BAGUA_KERNELS_TARGET", "best", "instruction-set target of the kernels, for tests",
+     kernelsTarget},
+    {"BAGUA_LIBRARY", "installed", "Python: the runtime library to load", file},
+    {"BAGUA_ALGORITHMS", "installed", "Python: folder of compiled algorithms that names stand for",
+     folder},
+    {"BAGUA_OPT", "installed", "Python: the compiler that .mlir algorithms are given to", program},
+    {"BAGUA_CACHE", "~/.cache", "Python: folder of schedules that were compiled from .mlir",
+     writableFolder},
+    {"BAGUA_BUCKET_BYTES", "10485760", "Python: size of a bucket", number<1, int64_t{1} << 40>},
 };
 
 } // namespace
 
 std::span<const EnvironmentVariable> environmentVariables() { return kVariables; }
+
+Status checkVariable(const EnvironmentVariable &variable, const std::string &value) {
+  std::string expected = value.empty() ? "" : variable.expected(value);
+  if (expected.empty())
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      cat(variable.name, " expects ", expected, ", got '", value, "'"));
+}
+
+Status checkEnvironment(const Environment &environment) {
+  for (const EnvironmentVariable &variable : kVariables)
+    if (const std::string *value = find(environment, variable.name))
+      BAGUA_TRY(checkVariable(variable, *value));
+  return absl::OkStatus();
+}
+
+StatusOr<int64_t> environmentNumber(const char *name, int64_t otherwise) {
+  const char *text = std::getenv(name);
+  if (!text || !*text)
+    return otherwise;
+  for (const EnvironmentVariable &variable : kVariables)
+    if (std::strcmp(variable.name, name) == 0)
+      BAGUA_TRY(checkVariable(variable, text));
+  return *parseInteger(text);
+}
 
 } // namespace bagua::rt

@@ -4,6 +4,7 @@
 #include "GroupBase.h"
 #include "Session.h"
 #include "Text.h"
+#include "bagua/Bootstrap.h"
 
 #include <cstdlib>
 #include <xxhash.h>
@@ -26,14 +27,8 @@ StatusOr<std::chrono::milliseconds> timeoutOr(std::chrono::milliseconds chosen,
       return absl::InvalidArgumentError(cat("a timeout is positive, got ", chosen.count(), " ms"));
     return chosen;
   }
-  const char *text = std::getenv(variable);
-  if (!text || !*text)
-    return otherwise;
-  std::optional<int64_t> value = parseInteger(text);
-  if (!value || *value <= 0)
-    return absl::InvalidArgumentError(
-        cat(variable, " is a positive number of milliseconds, got '", text, "'"));
-  return std::chrono::milliseconds(*value);
+  BAGUA_ASSIGN(int64_t value, environmentNumber(variable, otherwise.count()));
+  return std::chrono::milliseconds(value);
 }
 
 void GroupBase::onVerdict(std::function<void(const Status &)> callback) {

@@ -2,6 +2,8 @@
 #include "bagua/Log.h"
 #include "Text.h"
 
+#include <algorithm>
+#include <cassert>
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -36,15 +38,37 @@ void applyPattern(Loggers &all) {
                         "[%n] %l: %v");
 }
 
+constexpr std::string_view kParts[] = {"bootstrap", "engine", "trace", "transport"};
+constexpr std::string_view kLevels[] = {"trace", "debug",    "info", "warn",
+                                        "error", "critical", "off"};
+
+/// An item of BAGUA_LOG: "debug", or "transport:debug".
+struct LogItem {
+  std::string_view part, level; ///< No part: the level of all others.
+};
+
+LogItem logItem(std::string_view text) {
+  size_t colon = text.find(':');
+  return colon == std::string_view::npos ? LogItem{{}, text}
+                                         : LogItem{text.substr(0, colon), text.substr(colon + 1)};
+}
+
+template <size_t count>
+bool isOneOf(const std::string_view (&names)[count], std::string_view name) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
 spdlog::level::level_enum levelOf(std::string_view part) {
   spdlog::level::level_enum level = spdlog::level::warn;
   const char *text = std::getenv("BAGUA_LOG");
-  for (std::string_view item : split(text ? text : "", ',')) {
-    size_t colon = item.find(':');
-    if (colon == std::string_view::npos)
-      level = spdlog::level::from_str(std::string(item));
-    else if (item.substr(0, colon) == part)
-      return spdlog::level::from_str(std::string(item.substr(colon + 1)));
+  for (std::string_view piece : split(text ? text : "", ',')) {
+    LogItem item = logItem(piece);
+    if (!isOneOf(kLevels, item.level))
+      continue; // Told at init. Until then it must not silence warnings.
+    if (item.part == part)
+      return spdlog::level::from_str(std::string(item.level));
+    if (item.part.empty())
+      level = spdlog::level::from_str(std::string(item.level));
   }
   return level;
 }
@@ -52,6 +76,7 @@ spdlog::level::level_enum levelOf(std::string_view part) {
 } // namespace
 
 std::shared_ptr<spdlog::logger> logger(std::string_view part) {
+  assert(isOneOf(kParts, part) && "BAGUA_LOG must be able to name it");
   Loggers &all = loggers();
   std::lock_guard lock(all.mutex);
   auto found = all.byPart.find(part);
@@ -64,6 +89,17 @@ std::shared_ptr<spdlog::logger> logger(std::string_view part) {
     found = all.byPart.emplace(std::string(part), std::move(made)).first;
   }
   return found->second;
+}
+
+std::string logLevelsExpected(const std::string &text) {
+  for (std::string_view piece : split(text, ',')) {
+    LogItem item = logItem(piece);
+    bool hasPart = item.level.size() < piece.size();
+    if (!isOneOf(kLevels, item.level) || (hasPart && !isOneOf(kParts, item.part)))
+      return fmt::format("a level ({}), or levels by part ({}) as in transport:debug,engine:info",
+                         fmt::join(kLevels, ", "), fmt::join(kParts, ", "));
+  }
+  return "";
 }
 
 void setLogPrefix(std::string_view prefix) {

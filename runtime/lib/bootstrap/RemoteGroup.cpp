@@ -793,7 +793,9 @@ void RemoteGroup::finish(const Status &gone) {
 StatusOr<std::unique_ptr<Group>> createRemoteGroup(const Group::Options &options) {
   LaunchRequest request{options.rank, options.world, options.localRank, options.localSize,
                         options.store};
-  BAGUA_ASSIGN(Launch launch, resolveLaunch(request, processEnvironment()));
+  const Environment environment = processEnvironment();
+  BAGUA_TRY(checkEnvironment(environment));
+  BAGUA_ASSIGN(Launch launch, resolveLaunch(request, environment));
   BAGUA_ASSIGN(milliseconds bootstrap,
                timeoutOr(options.bootstrapTimeout, "BAGUA_BOOTSTRAP_TIMEOUT_MS", kTimeoutDefault));
   BAGUA_ASSIGN(milliseconds step,

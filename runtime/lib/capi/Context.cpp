@@ -40,13 +40,16 @@ StatusOr<bagua_context *> makeContext(std::unique_ptr<Group> group,
   state->group = std::move(group);
   state->doorbell = std::move(doorbell);
   state->transport = std::move(transport);
+  if (const char *pattern = std::getenv("BAGUA_TRACE_FILE"); pattern && *pattern) {
+    state->traceFile = tracePath(pattern, state->group->rank(), state->group->world());
+    if (Status writable = checkTraceFile(state->traceFile); !writable.ok())
+      return state->group->condemn(writable);
+  }
   StatusOr<std::unique_ptr<Engine>> engine =
       Engine::create(*state->group, *state->transport, state->doorbell, options);
   if (!engine.ok())
     return state->group->condemn(engine.status()); // The others know of us: tell them why.
   state->engine = *std::move(engine);
-  if (const char *pattern = std::getenv("BAGUA_TRACE_FILE"))
-    state->traceFile = pattern;
   state->forkGeneration = forkGeneration();
   state->pid = ::getpid();
   stopAtExit(state);
@@ -66,8 +69,8 @@ void ContextState::shutdown() {
     bindings.clear();
   }
   if (!traceFile.empty()) {
-    Status written = engine->trace().write(tracePath(traceFile, group->rank()), group->rank(),
-                                           group->peer(group->rank()).host);
+    Status written =
+        engine->trace().write(traceFile, group->rank(), group->peer(group->rank()).host);
     if (!written.ok())
       logger("trace")->warn("{}", std::string(written.message()));
   }

@@ -22,7 +22,7 @@ struct ContextState {
   std::shared_ptr<Doorbell> doorbell;
   std::unique_ptr<Transport> transport;
   std::unique_ptr<Engine> engine; ///< Null after shutdown.
-  std::string traceFile;          ///< Pattern of BAGUA_TRACE_FILE; empty: none.
+  std::string traceFile;          ///< BAGUA_TRACE_FILE of this rank; empty: none.
   uint64_t forkGeneration = 0;
   long pid = 0;
   std::mutex mutex;

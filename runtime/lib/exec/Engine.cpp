@@ -4,6 +4,7 @@
 #include "Broadcast.h"
 #include "Task.h"
 #include "Workers.h"
+#include "bagua/Bootstrap.h"
 #include "bagua/Log.h"
 
 #include "absl/strings/str_cat.h"
@@ -12,8 +13,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
-#include <cstdlib>
 #include <cstring>
 #include <pthread.h>
 #include <sched.h>
@@ -30,22 +29,7 @@ constexpr nanoseconds kIdleTick = std::chrono::seconds(10);
 /// How long the progress thread leaves the role to callers that come back at once. A hand-over
 /// costs two context switches; waits that follow each other closely should not pay them.
 constexpr nanoseconds kLinger = std::chrono::microseconds(500);
-constexpr size_t kTraceEventsDefault = 65536;
-
-/// A non-negative number from the environment; `fallback` if unset.
-StatusOr<uint64_t> numberFromEnvironment(const char *name, uint64_t fallback, uint64_t min,
-                                         uint64_t max) {
-  const char *text = std::getenv(name);
-  if (text == nullptr || *text == '\0')
-    return fallback;
-  uint64_t value = 0;
-  const char *end = text + std::strlen(text);
-  auto [rest, error] = std::from_chars(text, end, value);
-  if (error != std::errc() || rest != end || value < min || value > max)
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, " expects a number in [", min, ", ", max, "], got '", text, "'"));
-  return value;
-}
+constexpr int64_t kTraceEventsDefault = 65536;
 
 int availableCores() {
   cpu_set_t set;
@@ -113,14 +97,12 @@ StatusOr<std::unique_ptr<Engine>> Engine::create(Group &group, Transport &transp
   Options resolved = options;
   if (resolved.threads <= 0) {
     int share = std::max(1, availableCores() / std::max(1, group.localSize()));
-    BAGUA_ASSIGN(uint64_t threads,
-                 numberFromEnvironment("BAGUA_THREADS", static_cast<uint64_t>(share), 1, 1024));
+    BAGUA_ASSIGN(int64_t threads, environmentNumber("BAGUA_THREADS", share));
     resolved.threads = static_cast<int>(threads);
   }
   if (resolved.traceEvents == SIZE_MAX) {
-    BAGUA_ASSIGN(uint64_t events, numberFromEnvironment("BAGUA_TRACE_EVENTS", kTraceEventsDefault,
-                                                        0, uint64_t{1} << 26));
-    resolved.traceEvents = events;
+    BAGUA_ASSIGN(int64_t events, environmentNumber("BAGUA_TRACE_EVENTS", kTraceEventsDefault));
+    resolved.traceEvents = static_cast<size_t>(events);
   }
   std::unique_ptr<Engine> engine(new Engine(group, transport, doorbell, resolved));
   engine->reserveTask(); // For broadcasts.

@@ -11,7 +11,9 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <tuple>
+#include <unistd.h>
 
 namespace bagua::rt {
 namespace {
@@ -138,17 +140,43 @@ Status Trace::write(const std::string &path, int rank, std::string_view host) co
   return absl::OkStatus();
 }
 
-std::string tracePath(std::string_view pattern, int rank) {
-  std::string path;
+std::string tracePath(std::string_view pattern, int rank, int world) {
+  std::string text;
+  bool hasRank = false;
   for (size_t i = 0; i < pattern.size(); ++i) {
     if (pattern.substr(i, 2) == "%r") {
-      absl::StrAppend(&path, rank);
+      absl::StrAppend(&text, rank);
+      hasRank = true;
       ++i;
     } else {
-      path.push_back(pattern[i]);
+      text.push_back(pattern[i]);
     }
   }
-  return path;
+  if (hasRank || world == 1 || text.empty())
+    return text;
+  std::filesystem::path path(text);
+  path.replace_filename(absl::StrCat(path.stem().string(), ".", rank, path.extension().string()));
+  return path.string();
+}
+
+Status checkTraceFile(const std::string &path) {
+  std::error_code ignored;
+  std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (folder.empty())
+    folder = ".";
+  bool exists = std::filesystem::exists(path, ignored);
+  int error = 0;
+  if (std::filesystem::is_directory(path, ignored))
+    error = EISDIR;
+  else if (!std::filesystem::is_directory(folder, ignored))
+    error = std::filesystem::exists(folder, ignored) ? ENOTDIR : ENOENT;
+  else if (::access(exists ? path.c_str() : folder.c_str(), exists ? W_OK : W_OK | X_OK) != 0)
+    error = errno;
+  if (error == 0)
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("BAGUA_TRACE_FILE expects a file that can be written, got '", path,
+                   "': ", std::strerror(error)));
 }
 
 } // namespace bagua::rt

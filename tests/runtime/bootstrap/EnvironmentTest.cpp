@@ -1,8 +1,13 @@
 // Which environment gives which place (case B62).
 #include "bagua/Bootstrap.h"
+#include "bagua/Group.h"
+#include "bagua/kernels/Kernels.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
 
 namespace bagua::rt {
 namespace {
@@ -20,6 +25,7 @@ struct Case {
   bool hostsStore = true;
   const char *note = ""; ///< Part of the only note; empty: none.
 };
+void PrintTo(const Case &tested, std::ostream *out) { *out << tested.name; }
 
 Environment operator+(Environment a, const Environment &b) {
   for (const auto &[name, value] : b)
@@ -265,6 +271,7 @@ struct Refusal {
   Environment environment;
   const char *message;
 };
+void PrintTo(const Refusal &refusal, std::ostream *out) { *out << refusal.name; }
 
 class B62NegativeEnvironmentTest : public testing::TestWithParam<Refusal> {};
 
@@ -347,6 +354,90 @@ TEST(EnvironmentTest, EveryVariableIsDocumented) {
     EXPECT_THAT(variable.name, testing::StartsWith("BAGUA_"));
     EXPECT_GT(std::string(variable.meaning).size(), 10u);
   }
+}
+
+struct WrongValue {
+  const char *name, *value, *expected;
+};
+constexpr const char *kRanks = "a number in [0, 1048576]";
+constexpr const char *kCounts = "a number in [1, 1048576]";
+constexpr const char *kMilliseconds = "a number in [1, 1000000000000]";
+constexpr const char *kLevels =
+    "a level (trace, debug, info, warn, error, critical, off), or levels by part (bootstrap, "
+    "engine, trace, transport) as in transport:debug,engine:info";
+constexpr WrongValue kWrongValues[] = {
+    {"BAGUA_RANK", "-1", kRanks},
+    {"BAGUA_WORLD", "0", kCounts},
+    {"BAGUA_LOCAL_RANK", "1x", kRanks},
+    {"BAGUA_LOCAL_SIZE", "many", kCounts},
+    {"BAGUA_STORE", "somewhere", "host:port"},
+    {"BAGUA_STORE_HOST", "rank1", "one of rank0, launcher"},
+    {"BAGUA_BOOTSTRAP_TIMEOUT_MS", "0", kMilliseconds},
+    {"BAGUA_STEP_TIMEOUT_MS", "5s", kMilliseconds},
+    {"BAGUA_LOG", "nonsense", kLevels},
+    {"BAGUA_LOG", "transport:loud", kLevels},
+    {"BAGUA_LOG", "transprot:debug", kLevels},
+    {"BAGUA_LOG", "warn,:debug", kLevels},
+    {"BAGUA_TRANSPORT", "tcp", "one of auto, window, ucx"},
+    {"BAGUA_THREADS", "0", "a number in [1, 1024]"},
+    {"BAGUA_TRACE_EVENTS", "-5", "a number in [0, 67108864]"},
+    {"BAGUA_KERNELS_TARGET", "Z80", "one of "},
+    {"BAGUA_LIBRARY", "/no/such.so", "an existing file"},
+    {"BAGUA_ALGORITHMS", "/no/such", "an existing folder"},
+    {"BAGUA_OPT", "/proc/version", "an executable file"},
+    {"BAGUA_CACHE", "/dev/null/cache", "a folder that can be written or made"},
+    {"BAGUA_BUCKET_BYTES", "10MB", "a number in [1, 1099511627776]"},
+};
+
+TEST(EnvironmentTableTest, negative_WrongValuesAreNamed) {
+  for (const WrongValue &wrong : kWrongValues) {
+    Status status = checkEnvironment({{wrong.name, wrong.value}});
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << wrong.name;
+    EXPECT_THAT(
+        std::string(status.message()),
+        testing::AllOf(testing::StartsWith(std::string(wrong.name) + " expects " + wrong.expected),
+                       testing::EndsWith(std::string(", got '") + wrong.value + "'")));
+  }
+}
+
+TEST(EnvironmentTableTest, EveryVariableHasAWrongValue) {
+  // Any text names a job; the trace's file is checked where the rank is known.
+  for (const EnvironmentVariable &variable : environmentVariables()) {
+    std::string name = variable.name;
+    if (name != "BAGUA_JOB" && name != "BAGUA_TRACE_FILE")
+      EXPECT_TRUE(std::any_of(std::begin(kWrongValues), std::end(kWrongValues),
+                              [&](const WrongValue &wrong) { return wrong.name == name; }))
+          << name;
+  }
+}
+
+TEST(EnvironmentTableTest, RightValuesAreTaken) {
+  for (const auto &[name, value] : std::vector<std::pair<std::string, std::string>>{
+           {"BAGUA_LOG", "debug"},
+           {"BAGUA_LOG", ""},
+           {"BAGUA_TRANSPORT", "window"},
+           {"BAGUA_TRACE_EVENTS", "0"},
+           {"BAGUA_OPT", "/bin/sh"},
+           {"BAGUA_CACHE", "/tmp/not/there/yet"},
+           {"BAGUA_ALGORITHMS", "/tmp"},
+           {"BAGUA_KERNELS_TARGET", std::string(kernels::supportedTargets()[0])},
+           {"BAGUA_STORE", "[::1]:80"},
+           {"BAGUA_OTHER", "nonsense"},
+       })
+    EXPECT_TRUE(checkEnvironment({{name, value}}).ok()) << checkEnvironment({{name, value}});
+  EXPECT_TRUE(checkEnvironment({{"BAGUA_LOG", "info,transport:debug,engine:off"}}).ok());
+}
+
+TEST(EnvironmentTableTest, negative_InitRefusesWrongValues) {
+  ::setenv("BAGUA_LOG", "nonsense", 1);
+  Group::Options alone;
+  alone.rank = 0;
+  alone.world = 1;
+  StatusOr<std::unique_ptr<Group>> group = Group::create(alone);
+  ::unsetenv("BAGUA_LOG");
+  ASSERT_FALSE(group.ok());
+  EXPECT_THAT(std::string(group.status().message()),
+              testing::StartsWith("BAGUA_LOG expects a level"));
 }
 
 } // namespace

@@ -318,6 +318,12 @@ TEST(CApiTest, NegativeArguments) {
   options.transport = "pigeon";
   EXPECT_EQ(bagua_init(&options, &context), BAGUA_INVALID_ARGUMENT);
   EXPECT_THAT(bagua_last_error(), HasSubstr("pigeon"));
+  ASSERT_EQ(::setenv("BAGUA_TRACE_FILE", "/nonexistent/t.json", 1), 0);
+  options = aloneOptions();
+  EXPECT_EQ(bagua_init(&options, &context), BAGUA_INVALID_ARGUMENT);
+  ::unsetenv("BAGUA_TRACE_FILE");
+  EXPECT_THAT(bagua_last_error(), HasSubstr("BAGUA_TRACE_FILE expects a file that can be written, "
+                                            "got '/nonexistent/t.json': No such file"));
   options = aloneOptions();
   options.rank = 3;
   EXPECT_EQ(bagua_init(&options, &context), BAGUA_INVALID_ARGUMENT) << bagua_last_error();
@@ -463,7 +469,7 @@ TEST(CApiTest, TheTraceShowsProgramsKernelsAndMessages) {
   });
   ::unsetenv("BAGUA_TRACE_FILE");
   for (int rank = 0; rank < 2; ++rank) {
-    std::string path = tracePath(pattern, rank);
+    std::string path = tracePath(pattern, rank, 2);
     std::ifstream file(path);
     ASSERT_TRUE(file) << path;
     auto trace = nlohmann::json::parse(file);

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <unistd.h>
@@ -95,9 +96,35 @@ TEST(TraceTest, WritesAFileOrSaysWhyNot) {
 }
 
 TEST(TraceTest, ThePathNamesTheRank) {
-  EXPECT_EQ(tracePath("t-%r.json", 12), "t-12.json");
-  EXPECT_EQ(tracePath("%r/%r", 0), "0/0");
-  EXPECT_EQ(tracePath("t%.json%", 3), "t%.json%");
+  EXPECT_EQ(tracePath("t-%r.json", 12, 16), "t-12.json");
+  EXPECT_EQ(tracePath("%r/%r", 0, 2), "0/0");
+  EXPECT_EQ(tracePath("t%.json%", 3, 4), "t%.3.json%");
+  // Nobody overwrites another's file; alone, the name is as it was given.
+  EXPECT_EQ(tracePath("trace.json", 3, 4), "trace.3.json");
+  EXPECT_EQ(tracePath("a.b/trace", 3, 4), "a.b/trace.3");
+  EXPECT_EQ(tracePath("a.b/.json", 3, 4), "a.b/.json.3");
+  EXPECT_EQ(tracePath("a.b/trace.json", 0, 1), "a.b/trace.json");
+}
+
+TEST(TraceTest, negative_AFileThatCannotBeWrittenIsToldAtOnce) {
+  std::string folder = ::testing::TempDir() + "bagua-trace-" + std::to_string(::getpid());
+  EXPECT_TRUE(checkTraceFile(folder + ".json").ok());
+  EXPECT_FALSE(std::filesystem::exists(folder + ".json"));
+  EXPECT_TRUE(checkTraceFile("trace.json").ok());
+  EXPECT_TRUE(checkTraceFile("/dev/null").ok());
+  auto message = [](const std::string &path) {
+    Status status = checkTraceFile(path);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_EQ(message(folder + "/t.json"),
+            "BAGUA_TRACE_FILE expects a file that can be written, got '" + folder +
+                "/t.json': No such file or directory");
+  ASSERT_TRUE(std::filesystem::create_directory(folder));
+  EXPECT_THAT(message(folder), ::testing::HasSubstr("Is a directory"));
+  std::filesystem::remove(folder);
+  if (::geteuid() != 0) // Root may write anywhere.
+    EXPECT_THAT(message("/proc/version"), ::testing::HasSubstr("Permission denied"));
 }
 
 } // namespace
