@@ -350,11 +350,18 @@ TEST(LauncherTest, RunsAScheduleWithTheInterpretersInputs) {
 
 TEST(LauncherTest, negative_schedules) {
   Job missing({"-n", "2", "/no/such.bsched"});
-  EXPECT_NE(missing.wait(), 0);
-  EXPECT_THAT(missing.log(), HasSubstr("/no/such.bsched"));
+  EXPECT_EQ(missing.wait(), 2);
+  EXPECT_EQ(missing.log(), "bagua-run: no schedule file /no/such.bsched\n");
   Job length({"-n", "2", BAGUA_GOLDEN_PATH "/bytegrad.bsched", "--length", "-1"});
-  EXPECT_NE(length.wait(), 0);
+  EXPECT_EQ(length.wait(), 2);
   EXPECT_THAT(length.log(), HasSubstr("--length"));
+  Job algorithm({"-n", "2", "/no/such.mlir"});
+  EXPECT_EQ(algorithm.wait(), 2);
+  EXPECT_EQ(algorithm.log(), "bagua-run: no algorithm file /no/such.mlir\n");
+  Job interpreted({"--interpret=bagua", BAGUA_GOLDEN_PATH "/bytegrad.bsched", "--world", "2"});
+  EXPECT_EQ(interpreted.wait(), 2);
+  EXPECT_THAT(interpreted.log(),
+              HasSubstr("--interpret expects an algorithm (.mlir), got the schedule file"));
 }
 
 TEST(InfoTest, ShowsEveryVariableWithItsValue) {
@@ -371,20 +378,42 @@ TEST(InfoTest, ShowsEveryVariableWithItsValue) {
                     HasSubstr("0 of 1, from no launcher")));
 }
 
+TEST(InfoTest, negative_SaysWhichValuesAreWrong) {
+  ::setenv("BAGUA_LOG", "nonsense", 1);
+  ::setenv("BAGUA_TRACE_FILE", "/no/such/t.json", 1);
+  ::setenv("BAGUA_RANK", "0", 1);
+  Job info({"--env"}, "", BAGUA_INFO_PATH);
+  for (const char *name : {"BAGUA_LOG", "BAGUA_TRACE_FILE", "BAGUA_RANK"})
+    ::unsetenv(name);
+  EXPECT_EQ(info.wait(), 1);
+  EXPECT_THAT(info.log(),
+              AllOf(HasSubstr("\n  BAGUA_LOG expects a level (trace, debug, info, warn, "
+                              "error, critical, off)"),
+                    HasSubstr(", got 'nonsense'\n"),
+                    HasSubstr("\n  BAGUA_TRACE_FILE expects a file that can be written, "
+                              "got '/no/such/t.json': No such file or directory\n"),
+                    HasSubstr("BAGUA_RANK is set, BAGUA_WORLD is not\n")));
+  Job option({"--frobnicate"}, "", BAGUA_INFO_PATH);
+  EXPECT_EQ(option.wait(), 2);
+}
+
 TEST(LauncherTest, negative_commands) {
   Job missing({"-n", "2", "--", "/no/such/program"});
   EXPECT_EQ(missing.wait(), 127);
   EXPECT_THAT(missing.log(), HasSubstr("cannot execute '/no/such/program': No such file"));
   Job directory({"-n", "2", "--", "/tmp"});
   EXPECT_EQ(directory.wait(), 126);
+  Job option({"-n", "2", "--frobnicate", "true"});
+  EXPECT_EQ(option.wait(), 2);
+  EXPECT_THAT(option.log(), HasSubstr("bagua-run: unknown option --frobnicate: "));
   Job none({"-n", "2"});
   EXPECT_EQ(none.wait(), 2);
   Job zero({"-n", "0", "--", "true"});
-  EXPECT_NE(zero.wait(), 0);
+  EXPECT_EQ(zero.wait(), 2);
   EXPECT_THAT(zero.log(), HasSubstr("--ranks"));
   Job level({"--interpret=nothing", "x.mlir"});
-  EXPECT_NE(level.wait(), 0);
-  EXPECT_THAT(level.log(), HasSubstr("--interpret"));
+  EXPECT_EQ(level.wait(), 2);
+  EXPECT_THAT(level.log(), HasSubstr("--interpret: nothing not in {bagua,chunk,sched}"));
 }
 
 } // namespace

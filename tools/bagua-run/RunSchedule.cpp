@@ -31,9 +31,8 @@ std::unique_ptr<CLI::App> makeParser(Arguments &arguments) {
       std::make_unique<CLI::App>("Runs one step of a schedule on local processes and prints what "
                                  "bagua-interpret prints.",
                                  "bagua-run -n N");
-  app->add_option("file", arguments.file, "The schedule (.bsched)")
-      ->required()
-      ->check(CLI::ExistingFile);
+  app->add_option("file", arguments.file, "The schedule (.bsched) or algorithm (.mlir)")
+      ->required();
   app->add_option("--length", arguments.length, "Elements in the bucket")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 32))
       ->capture_default_str();
