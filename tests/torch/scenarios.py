@@ -753,10 +753,10 @@ def waits_alone(call):
     }
     if call == "wait":
         train(model, optimizer, bagua.rank(), 1)
-    report(os.path.join(sys.argv[3], f"waits{bagua.rank()}.json"), os.getpid())
-    if bagua.rank() == bagua.world() - 1:
-        time.sleep(300)
-    try:
+    try:  # The report as well: the signal may come before the call on a busy machine.
+        report(os.path.join(sys.argv[3], f"waits{bagua.rank()}.json"), os.getpid())
+        if bagua.rank() == bagua.world() - 1:
+            time.sleep(1000)
         calls[call]()
     except KeyboardInterrupt:
         report(os.path.join(sys.argv[3], f"interrupted{bagua.rank()}.json"), time.time())

@@ -392,7 +392,7 @@ StatusOr<net::Descriptor> RemoteGroup::connect(Clock::time_point deadline) {
     if (millisecondsUntil(deadline) == 0)
       return absl::DeadlineExceededError(
           cat("rank ", launch_.rank, " found no store at ", launch_.store, " within ",
-              secondsText(secondsOf(bootstrapTimeout_)), " (", last, "): ",
+              secondsText(secondsOf(bootstrapTimeout_)), " (", last, "; ", kTimeToJoin, "): ",
               launch_.hostsStore ? "rank 0, which hosts it, did not arrive or is out of reach"
                                  : "the launcher that hosts it is out of reach"));
     std::this_thread::sleep_for(std::min(pause, milliseconds(millisecondsUntil(deadline))));
@@ -427,7 +427,7 @@ Status RemoteGroup::greet(int descriptor, Clock::time_point deadline) {
     if (absl::IsDeadlineExceeded(status))
       return absl::DeadlineExceededError(
           cat("the store at ", launch_.store, " did not let rank ", launch_.rank, " in within ",
-              secondsText(secondsOf(bootstrapTimeout_)), ": its host looks frozen"));
+              secondsText(secondsOf(bootstrapTimeout_)), ": its host looks frozen; ", kTimeToJoin));
     if (!status.ok())
       return absl::UnavailableError(cat(launch_.hostsStore ? "rank 0" : "the launcher",
                                         ", which hosts the store at ", launch_.store,

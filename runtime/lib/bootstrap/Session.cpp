@@ -319,9 +319,10 @@ void Session::tickBootstrap(double seconds) {
   }
   if (!expired)
     return;
-  std::string text = cat(rankList(missing), " of ", world(), " did not join within ",
-                         secondsText(longest), " (last phase seen: none, ",
-                         missing.size() == 1 ? "it" : "they", " never joined the store)");
+  std::string text =
+      cat(rankList(missing), " of ", world(), " did not join within ", secondsText(longest),
+          " (last phase seen: none, ", missing.size() == 1 ? "it" : "they",
+          " never joined the store; ", kTimeToJoin, ")");
   if (!refusals_.empty())
     text += cat("; refused meanwhile: ", joinWith(refusals_, "; "));
   condemn(absl::DeadlineExceededError(text));

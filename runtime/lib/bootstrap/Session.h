@@ -128,4 +128,7 @@ private:
 std::string rankList(const std::vector<int> &ranks);
 std::string secondsText(double seconds);
 
+/// For messages of ranks that waited in vain for others to join.
+inline constexpr std::string_view kTimeToJoin = "the time to join is BAGUA_BOOTSTRAP_TIMEOUT_MS";
+
 } // namespace bagua::rt

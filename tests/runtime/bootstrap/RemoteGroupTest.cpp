@@ -279,7 +279,8 @@ TEST(RemoteGroupTest, B64AbsentRanksAreNamedOnEveryRank) {
       options.bootstrapTimeout = 400ms;
       Status status = Group::create(options).status();
       EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
-      EXPECT_THAT(message(status), HasSubstr("rank 1 of 4 did not join within 0.4 s"));
+      EXPECT_THAT(message(status), AllOf(HasSubstr("rank 1 of 4 did not join within 0.4 s"),
+                                         HasSubstr("BAGUA_BOOTSTRAP_TIMEOUT_MS")));
     });
   for (std::thread &thread : threads)
     thread.join();
@@ -290,8 +291,10 @@ TEST(RemoteGroupTest, B64WithoutRankZeroTheOthersSaySo) {
   options.bootstrapTimeout = 200ms;
   Status status = Group::create(options).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_THAT(message(status), AllOf(HasSubstr(options.store), HasSubstr("Connection refused"),
-                                     HasSubstr("rank 0, which hosts it, did not arrive")));
+  EXPECT_THAT(message(status),
+              AllOf(HasSubstr(options.store), HasSubstr("Connection refused"),
+                    HasSubstr("rank 0, which hosts it, did not arrive"), HasSubstr("within 0.2 s"),
+                    HasSubstr("BAGUA_BOOTSTRAP_TIMEOUT_MS")));
 }
 
 TEST(RemoteGroupTest, AGroupFollowsAnotherAtOneAddress) {
