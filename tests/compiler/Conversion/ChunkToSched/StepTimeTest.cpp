@@ -5,7 +5,7 @@
 
 #include "bagua/Expand.h"
 
-#include <cmath>
+#include <algorithm>
 #include <functional>
 #include <limits>
 
@@ -147,6 +147,70 @@ TEST(StepTimeTest, ShiftOneMixes) {
     int64_t partner = modulo(r - low - t, high);
     return partner < low ? partner : r;
   });
+}
+
+/// A distance of the step: what comes is from as far to the other side.
+TEST(StepTimeTest, RotationsOfTheStepMix) {
+  ChunkIr ir;
+  auto module = ir.parse(R"mlir(
+  chunk.schedule @rotating grain 1 accepts [f32] {
+    chunk.program @p on before_forward {
+      %zero = arith.constant 0 : index
+      %one = arith.constant 1 : index
+      %half = arith.constant 0.5 : f64
+      %n = chunk.world
+      %len = chunk.length
+      %eb = chunk.element_bytes
+      %bytes = arith.muli %len, %eb : index
+      %many = arith.cmpi sgt, %n, %one : index
+      %sent = arith.select %many, %bytes, %zero : index
+      %t = chunk.step
+      %others = arith.subi %n, %one : index
+      %period = arith.maxsi %others, %one : index
+      %k0 = arith.remsi %t, %period : index
+      %k = arith.addi %k0, %one : index
+      %w = chunk.job weight
+      %s = chunk.scratch %bytes
+      %in = chunk.slots %one, %bytes
+      chunk.if %many {
+        chunk.forall %r {
+          %x = chunk.range %w[%zero, %bytes]
+          %y = chunk.range %s[%zero, %bytes]
+          %v = chunk.view %in[%zero][%zero, %bytes]
+          chunk.move %x to rotate(%k) into %in[%zero]
+          chunk.launch "mix" count %len ins(%x, %v : !chunk.range, !chunk.range)
+            outs(%y : !chunk.range) scalars(%half : f64)
+          chunk.wait before_update
+          chunk.launch "copy" count %len ins(%y : !chunk.range) outs(%x : !chunk.range)
+        }
+      }
+      chunk.cost rounds %one wire_bytes %sent
+    }
+  })mlir");
+  ASSERT_TRUE(module) << ir.diagnostics();
+  auto lowered = ir.lower(*module);
+  ASSERT_TRUE(lowered) << ir.diagnostics();
+  for (int64_t world : kWorlds) {
+    SCOPED_TRACE(testing::Message() << "world " << world);
+    Inputs inputs = stepsOf<float>(world, 5, 8);
+    auto outputs = interpretChunk(*module, inputs);
+    ASSERT_TRUE(succeeded(outputs)) << ir.diagnostics();
+    auto weights = elementsOf<float>(inputs.weights);
+    for (size_t step = 0; step < 8; ++step) {
+      int64_t k = 1 + static_cast<int64_t>(step) % std::max<int64_t>(world - 1, 1);
+      auto mixed = weights;
+      for (int64_t rank = 0; rank < world && world > 1; ++rank) {
+        auto &own = weights[static_cast<size_t>(rank)];
+        auto &other = weights[static_cast<size_t>(modulo(rank - k, world))];
+        for (size_t i = 0; i < own.size(); ++i)
+          mixed[static_cast<size_t>(rank)][i] = own[i] + 0.5f * (other[i] - own[i]);
+      }
+      weights = mixed;
+      EXPECT_EQ(firstDifference<float>(outputs->weights[step], bytesOf(weights)), "") << step;
+    }
+    checkLowered<float>(ir, *lowered, inputs, *outputs);
+  }
+  checkProven(ir, *lowered, {});
 }
 
 /// States of every domain: each keeps what the job had, then what the last step made of it.
