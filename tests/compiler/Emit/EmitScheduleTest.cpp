@@ -442,6 +442,57 @@ TEST(EmitScheduleTest, StatesAndCode) {
   EXPECT_EQ(map.broadcast, std::vector<uint8_t>{0});
 }
 
+/// A codec whose programs are identities, with these constants for `stats`.
+std::string codecLaunch(const std::string &stats) {
+  std::string identity = "{code = array<i64: 0, 0, 0, 0>, outputs = array<i64: 0>, inputs = ";
+  return R"(sched.schedule @s grain 8 accepts [f32] {
+    sched.program @p on gradient {
+      %c0 = arith.constant 0 : index
+      %n = sched.length
+      %eb = sched.element_bytes
+      %bytes = arith.muli %n, %eb : index
+      %g = sched.job "g" gradient
+      %q = sched.scratch "q" bytes %bytes
+      %x = sched.range %g[%c0, %bytes]
+      %y = sched.range %q[%c0, %bytes]
+      sched.launch "codec_encode" {block = 8, header_count = 1, code_bits = 4, signed_codes = 1,
+        stats = )" +
+         stats + ", reductions = array<i64: 2>, headers = " + identity +
+         "1}, encode = " + identity + "2}, decode = " + identity +
+         R"(2, broadcast = array<i64: 0, 1>}}
+        count %n ins(%x : !sched.range) outs(%y : !sched.range)
+      sched.cost rounds %c0 wire_bytes %c0
+    }
+  })";
+}
+
+TEST(EmitScheduleTest, CodecCode) {
+  auto schedule = emitted(codecLaunch(
+      "{code = array<i64: 0, 0, 0, 0, 10, 0, 0, 0>, outputs = array<i64: 1>, inputs = 1}"));
+  ASSERT_TRUE(schedule);
+  ASSERT_EQ(schedule->ir().kernels.size(), 1u);
+  EXPECT_TRUE(schedule->ir().kernels[0]->attributes.empty());
+  ASSERT_TRUE(schedule->ir().kernels[0]->codec);
+  const fb::CodecCodeT &codec = *schedule->ir().kernels[0]->codec;
+  EXPECT_EQ(codec.block, 8u);
+  EXPECT_EQ(codec.header_count, 1);
+  EXPECT_EQ(codec.code_bits, 4);
+  EXPECT_TRUE(codec.signed_codes);
+  ASSERT_EQ(codec.stats->code.size(), 2u);
+  EXPECT_EQ(codec.stats->code[1].op(), 10);
+  EXPECT_EQ(codec.reductions, std::vector<uint8_t>{2});
+  EXPECT_EQ(codec.headers->inputs, 1);
+  EXPECT_EQ(codec.encode->broadcast, (std::vector<uint8_t>{0, 0}));
+  EXPECT_EQ(codec.decode->broadcast, (std::vector<uint8_t>{0, 1}));
+}
+
+TEST(EmitScheduleTest, NegativeCodecCode) {
+  EXPECT_THAT(refusal(codecLaunch("1")),
+              HasSubstr("expects a dictionary as constant 'stats', got 1"));
+  EXPECT_THAT(refusal(codecLaunch("{code = array<i64: 0>, inputs = 1}")),
+              HasSubstr("expects four numbers for each instruction as constant 'code' of 'stats'"));
+}
+
 TEST(EmitScheduleTest, NegativeMapCode) {
   auto refusalOf = [](const std::string &constants) {
     return refusal(R"(sched.schedule @s grain 1 accepts [f32] {
