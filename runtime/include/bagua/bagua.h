@@ -207,6 +207,10 @@ typedef struct bagua_statistics {
 } bagua_statistics;
 BAGUA_API bagua_code bagua_binding_statistics(const bagua_binding *binding,
                                               bagua_statistics *statistics);
+/* The compiler's formula with the binding's parameters of now: payload bytes that the program of
+ * `event` sends in one run of `step`. */
+BAGUA_API bagua_code bagua_binding_wire_bytes(const bagua_binding *binding, bagua_event event,
+                                              int64_t step, int64_t *bytes);
 /* Deadlines do not run while paused > 0 (nested). For long work outside communication. */
 BAGUA_API void bagua_pause_timeout(bagua_context *context, int pause /* +1 or -1 */);
 /* Writes this rank's Chrome trace so far to `path` (JSON). BAGUA_TRACE_FILE does it at shutdown. */

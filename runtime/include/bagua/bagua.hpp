@@ -145,6 +145,12 @@ public:
     check(bagua_binding_statistics(handle_.get(), &result));
     return result;
   }
+  /// The formula: what the program of `event` sends in one run of `step`.
+  int64_t wireBytes(bagua_event event, int64_t step) const {
+    int64_t bytes = 0;
+    check(bagua_binding_wire_bytes(handle_.get(), event, step, &bytes));
+    return bytes;
+  }
   bagua_binding *get() const { return handle_.get(); }
 
 private:

@@ -672,6 +672,19 @@ bagua_code bagua_binding_statistics(const bagua_binding *binding, bagua_statisti
   });
 }
 
+bagua_code bagua_binding_wire_bytes(const bagua_binding *binding, bagua_event event, int64_t step,
+                                    int64_t *bytes) {
+  return guarded([&]() -> Status {
+    BAGUA_TRY(usable(binding, "bagua_binding_wire_bytes"));
+    BAGUA_TRY(notNull(bytes, "bagua_binding_wire_bytes", "a place for the bytes"));
+    BAGUA_ASSIGN(fb::Event which, eventOf(event, "bagua_binding_wire_bytes"));
+    if (step < 0)
+      return invalid(absl::StrCat("bagua_binding_wire_bytes expects a step >= 0, got ", step));
+    *bytes = static_cast<int64_t>(binding->binding->wireBytes(which, step));
+    return absl::OkStatus();
+  });
+}
+
 void bagua_pause_timeout(bagua_context *context, int pause) {
   (void)guarded([&]() -> Status {
     BAGUA_TRY(usable(context, "bagua_pause_timeout"));

@@ -171,6 +171,7 @@ _FUNCTIONS = {
     "bagua_state_write": ("code", [_P, _Z, _P, _Z]),
     "bagua_all_finite": ("code", [_P, _L, _I, ctypes.POINTER(_I)]),
     "bagua_binding_statistics": ("code", [_P, ctypes.POINTER(Statistics)]),
+    "bagua_binding_wire_bytes": ("code", [_P, _I, _L, ctypes.POINTER(_L)]),
     "bagua_pause_timeout": (None, [_P, _I]),
     "bagua_trace_write": ("code", [_P, _S]),
 }

@@ -278,6 +278,13 @@ class Binding:
     def write_state(self, index, pointer, size):
         _capi.call("bagua_state_write", self.handle_for("write_state"), index, pointer, size)
 
+    def wire_bytes(self, event, step):
+        """The compiler's formula: payload bytes that the program of `event` sends in one run of `step`."""
+        result = ctypes.c_int64()
+        handle = self.handle_for("wire_bytes")
+        _capi.call("bagua_binding_wire_bytes", handle, _capi.EVENTS[event], step, ctypes.byref(result))
+        return result.value
+
     def statistics(self):
         result = _capi.Statistics(struct_size=ctypes.sizeof(_capi.Statistics))
         _capi.call("bagua_binding_statistics", self.handle_for("statistics"), ctypes.byref(result))

@@ -270,6 +270,29 @@ TEST(CApiTest, ParametersGatesAndStates) {
   EXPECT_THROW(binding.setParameter("beta", 0.1), bagua::Error);
 }
 
+TEST(CApiTest, WireBytesOfAStep) {
+  auto schedule = parse(gossipMomentumSchedule());
+  runContexts(connection("View"), 3, [&](bagua_context *context) {
+    std::vector<float> gradient(10), weight(10);
+    bagua_bucket bucket = bucketOf("b", 10, gradient.data(), weight.data());
+    bagua_binding *raw = nullptr;
+    ASSERT_EQ(bagua_bind(context, schedule.get(), &bucket, &raw), BAGUA_OK) << bagua_last_error();
+    bagua::Binding binding(raw);
+    int64_t rank = bagua_rank(context), sum = 0;
+    for (int64_t step = 0; step < 9; ++step) {
+      bool paired = pairingPartner(7, step, 3, rank) != rank;
+      EXPECT_EQ(binding.wireBytes(BAGUA_GRADIENT, step), paired ? 40 : 0);
+      EXPECT_EQ(binding.wireBytes(BAGUA_AFTER_UPDATE, step), 0);
+      sum += paired ? 40 : 0;
+      binding.start(BAGUA_GRADIENT, step);
+      binding.openGate(BAGUA_BEFORE_UPDATE);
+      binding.wait();
+    }
+    EXPECT_EQ(binding.statistics().bytes_wire, static_cast<uint64_t>(sum));
+    EXPECT_GT(sum, 0);
+  });
+}
+
 TEST(CApiTest, AllFiniteSeesEveryElement) {
   auto of = [](const auto &values, bagua_dtype dtype) {
     int finite = -1;
@@ -416,6 +439,11 @@ TEST(CApiTest, NegativeArguments) {
   refused(bagua_all_finite(&finite, 1, static_cast<bagua_dtype>(9), &finite), "dtype");
   refused(bagua_all_finite(&finite, 1, BAGUA_F32, nullptr), "answer");
   refused(bagua_wait_gate(binding, -1), "slice_ms");
+  int64_t wireBytes = 0;
+  refused(bagua_binding_wire_bytes(nullptr, BAGUA_GRADIENT, 0, &wireBytes), "binding");
+  refused(bagua_binding_wire_bytes(binding, static_cast<bagua_event>(7), 0, &wireBytes), "event");
+  refused(bagua_binding_wire_bytes(binding, BAGUA_GRADIENT, -1, &wireBytes), "step");
+  refused(bagua_binding_wire_bytes(binding, BAGUA_GRADIENT, 0, nullptr), "bytes");
   refused(bagua_wait(binding, -1), "slice_ms");
   refused(bagua_binding_statistics(binding, nullptr), "statistics");
   refused(bagua_trace_write(context, nullptr), "path");

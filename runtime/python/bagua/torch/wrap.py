@@ -560,16 +560,10 @@ class _Job:
         counts = {"step": self.step, "non_finite": self.non_finite}
         return {"algorithm": self.schedule.name, **counts, **totals, "buckets": per_bucket}
 
-    def wire_bytes_per_step(self):
-        """The compiler's formula: payload bytes this rank sends in one step, all programs on all buckets."""
+    def wire_bytes_per_step(self, step=0):
+        """The compiler's formula: payload bytes this rank sends in that step, all programs on all buckets."""
         return sum(
-            self.schedule.wire_bytes(
-                program["event"],
-                self.context.world,
-                self.context.rank,
-                bucket.plan.length,
-                planning.DTYPES[bucket.plan.dtype][1],
-            )
+            bucket.binding.wire_bytes(program["event"], step)
             for program in self.schedule.info["programs"]
             for bucket in self.buckets
         )
