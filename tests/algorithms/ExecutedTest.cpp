@@ -5,6 +5,7 @@
 #include "RankThreads.h"
 #include "bagua/Expand.h"
 #include "bagua/Ucx.h"
+#include "bagua/dialect/Bagua/BaguaOps.h"
 
 #include <gtest/gtest.h>
 
@@ -97,7 +98,14 @@ std::vector<Case> furtherCases(int64_t world) {
       one.schedule = compiled.schedule();
       one.inputs.world = world;
       one.inputs.length = length;
-      fillInputs(one.inputs, 29, Fill::Edge);
+      bool weights = false; // Does it move them? In steps that are finite, then.
+      compiled.at(compiler::Level::Bagua)->walk([&](ir::UpdateOp update) {
+        weights |= update.getRole() == ir::Role::Weight;
+      });
+      if (weights)
+        fillFiniteInputs(one.inputs, 29, Fill::Edge);
+      else
+        fillInputs(one.inputs, 29, Fill::Edge);
       Inputs state = one.inputs;
       for (int step = 0; step < kSteps; ++step) {
         state.firstStep = step;

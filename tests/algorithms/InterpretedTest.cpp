@@ -50,7 +50,10 @@ TEST_P(InterpretedTest, EveryLevelEqualsTheOracle) {
         inputs.world = world();
         inputs.length = length;
         inputs.dtype = dtype;
-        fillInputs(inputs, 11, fill);
+        if (algorithm().changesWeights)
+          fillFiniteInputs(inputs, 11, fill);
+        else
+          fillInputs(inputs, 11, fill);
         Expected expected = algorithm().expected(
             algorithm().changesWeights ? inputs.weights : inputs.gradients.front(), dtype);
         std::string where = algorithm().name + ", world " + std::to_string(world()) + ", length " +

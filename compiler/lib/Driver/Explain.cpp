@@ -144,7 +144,10 @@ HandlerFormula formulaOf(ir::OnOp on) {
       factor = factor + Polynomial{0, 1, -1};
       ++formula.rounds;
     } else if (auto exchange = dyn_cast<ir::NeighborExchangeOp>(op)) {
-      ArrayRef<int64_t> offsets = exchange.getTopology().getOffsets();
+      auto topology = dyn_cast<ir::TopologyAttr>(exchange.getTopology());
+      if (!topology)
+        return; // Its lowering says that there is none yet.
+      ArrayRef<int64_t> offsets = topology.getOffsets();
       WireFormula::Term &term = formula.wire.of(codecOf(exchange.getInput().getType()));
       term.bucket = term.bucket + Polynomial{0, 0, static_cast<int64_t>(offsets.size())};
       int64_t low = std::min<int64_t>(0, *std::min_element(offsets.begin(), offsets.end()));

@@ -8,6 +8,7 @@
 #include "bagua/dialect/Sched/Sched.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Transforms/Passes.h"
@@ -18,7 +19,7 @@ namespace bagua::compiler {
 
 void registerDialects(DialectRegistry &registry) {
   registry.insert<ir::BaguaDialect, ir::chunk::ChunkDialect, ir::sched::SchedDialect,
-                  arith::ArithDialect, math::MathDialect, scf::SCFDialect>();
+                  arith::ArithDialect, func::FuncDialect, math::MathDialect, scf::SCFDialect>();
 }
 
 void registerPasses() {
@@ -30,10 +31,13 @@ void registerPasses() {
 }
 
 void buildPipeline(OpPassManager &manager, Level level) {
+  manager.addPass(createInlineFunctions());
   OpPassManager &algorithm = manager.nest<ir::AlgorithmOp>();
   algorithm.addPass(createVerifyUniformity());
   algorithm.addPass(createVerifyWorldOne());
   algorithm.addPass(createVerifyUses());
+  algorithm.addPass(createVerifyMixing());
+  algorithm.addPass(createVerifyResiduals());
   buildLowering(manager, level);
 }
 

@@ -1,9 +1,14 @@
 // Operations of the `bagua` dialect: syntax, type inference, constraints of SPEC.md.
 #include "bagua/dialect/Bagua/BaguaOps.h"
 
+#include "bagua/dialect/Bagua/BaguaMap.h"
+
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 
+#include <cmath>
+#include <map>
 #include <numeric>
 
 using namespace mlir;
@@ -15,7 +20,7 @@ namespace {
 struct BaguaAsmInterface : OpAsmDialectInterface {
   using OpAsmDialectInterface::OpAsmDialectInterface;
   AliasResult getAlias(Attribute attribute, raw_ostream &os) const override {
-    if (isa<TopologyAttr>(attribute))
+    if (isa<TopologyAttrInterface>(attribute))
       os << "topology";
     else if (auto minmax = dyn_cast<MinMaxAttr>(attribute))
       os << "minmax" << minmax.getBits() << "_" << minmax.getBlock();
@@ -55,7 +60,7 @@ static void printBucketType(OpAsmPrinter &printer, Operation *, Type type) {
 
 /// `: T, T on #topology`, or `on #topology` for the bucket and its neighbours there.
 static ParseResult parseMixTypes(OpAsmParser &parser, Type &value, Type &neighbors,
-                                 TopologyAttr &topology) {
+                                 TopologyAttrInterface &topology) {
   bool typed = succeeded(parser.parseOptionalColon());
   if (typed && (parser.parseType(value) || parser.parseComma() || parser.parseType(neighbors)))
     return failure();
@@ -69,7 +74,7 @@ static ParseResult parseMixTypes(OpAsmParser &parser, Type &value, Type &neighbo
 }
 
 static void printMixTypes(OpAsmPrinter &printer, Operation *, Type value, Type neighbors,
-                          TopologyAttr topology) {
+                          TopologyAttrInterface topology) {
   Type bucket = bucketType(value.getContext());
   if (value != bucket ||
       neighbors != PerType::get(value.getContext(), topology, bucket, /*own=*/false))
@@ -77,8 +82,235 @@ static void printMixTypes(OpAsmPrinter &printer, Operation *, Type value, Type n
   printer << " on " << topology;
 }
 
+/// `@state`, or a role of the job.
+static ParseResult parseUpdateTarget(OpAsmParser &parser, RoleAttr &role,
+                                     FlatSymbolRefAttr &state) {
+  StringAttr name;
+  MLIRContext *context = parser.getContext();
+  if (succeeded(parser.parseOptionalSymbolName(name))) {
+    state = FlatSymbolRefAttr::get(name);
+    role = RoleAttr::get(context, Role::State);
+    return success();
+  }
+  SMLoc loc = parser.getCurrentLocation();
+  StringRef keyword;
+  if (parser.parseKeyword(&keyword))
+    return failure();
+  std::optional<Role> found = symbolizeRole(keyword);
+  if (!found || *found == Role::State)
+    return parser.emitError(loc) << "expects gradient, weight or a state (@name), got '" << keyword
+                                 << "'";
+  role = RoleAttr::get(context, *found);
+  return success();
+}
+
+static void printUpdateTarget(OpAsmPrinter &printer, Operation *, RoleAttr role,
+                              FlatSymbolRefAttr state) {
+  if (state)
+    printer << state;
+  else
+    printer << stringifyRole(role.getValue());
+}
+
 #define GET_OP_CLASSES
 #include "bagua/dialect/Bagua/BaguaOps.cpp.inc"
+
+/// `%name: type = default (per_step)?`
+static ParseResult parseParameter(OpAsmParser &parser, OpAsmParser::Argument &argument,
+                                  Attribute &initial, bool &perStep) {
+  if (parser.parseArgument(argument, /*allowType=*/true) || parser.parseEqual())
+    return failure();
+  Builder &builder = parser.getBuilder();
+  SMLoc loc = parser.getCurrentLocation();
+  if (isa<IndexType>(argument.type)) {
+    int64_t value = 0;
+    if (parser.parseInteger(value))
+      return failure();
+    initial = builder.getIndexAttr(value);
+  } else if (argument.type.isF64()) {
+    double value = 0;
+    if (parseMapNumber(parser, value))
+      return failure();
+    initial = builder.getF64FloatAttr(value);
+  } else {
+    return parser.emitError(loc) << "expects a parameter of type index or f64, got "
+                                 << argument.type;
+  }
+  perStep = succeeded(parser.parseOptionalKeyword("per_step"));
+  return success();
+}
+
+ParseResult AlgorithmOp::parse(OpAsmParser &parser, OperationState &result) {
+  Properties &properties = result.getOrAddProperties<Properties>();
+  StringAttr name;
+  SmallVector<OpAsmParser::Argument> arguments;
+  SmallVector<Attribute> names, defaults;
+  SmallVector<bool> perStep;
+  Builder &builder = parser.getBuilder();
+  auto parameter = [&]() -> ParseResult {
+    if (parseParameter(parser, arguments.emplace_back(), defaults.emplace_back(),
+                       perStep.emplace_back()))
+      return failure();
+    names.push_back(builder.getStringAttr(arguments.back().ssaName.name.drop_front()));
+    return success();
+  };
+  if (parser.parseSymbolName(name) ||
+      parser.parseCommaSeparatedList(AsmParser::Delimiter::OptionalParen, parameter))
+    return failure();
+  properties.sym_name = name;
+  if (!arguments.empty()) {
+    properties.parameter_names = builder.getArrayAttr(names);
+    properties.parameter_defaults = builder.getArrayAttr(defaults);
+    properties.parameter_per_step = builder.getDenseBoolArrayAttr(perStep);
+  }
+  Region *body = result.addRegion();
+  if (parser.parseOptionalAttrDictWithKeyword(result.attributes) ||
+      parser.parseRegion(*body, arguments))
+    return failure();
+  if (body->empty())
+    body->emplaceBlock();
+  return success();
+}
+
+void AlgorithmOp::print(OpAsmPrinter &printer) {
+  printer << ' ';
+  printer.printSymbolName(getSymName());
+  if (SmallVector<Parameter> parameters = getParameters(); !parameters.empty()) {
+    printer << '(';
+    llvm::interleaveComma(parameters, printer, [&](const Parameter &parameter) {
+      printer << parameter.value << ": " << parameter.initial.getType() << " = ";
+      if (auto integer = dyn_cast<IntegerAttr>(parameter.initial))
+        printer << integer.getInt();
+      else
+        printer << mapNumberText(cast<FloatAttr>(parameter.initial).getValueAsDouble());
+      printer << (parameter.perStep ? " per_step" : "");
+    });
+    printer << ')';
+  }
+  printer.printOptionalAttrDictWithKeyword(
+      (*this)->getAttrs(),
+      {"sym_name", "parameter_names", "parameter_defaults", "parameter_per_step"});
+  printer << ' ';
+  printer.printRegion(getBody(), /*printEntryBlockArgs=*/false, /*printBlockTerminators=*/false);
+}
+
+void AlgorithmOp::getAsmBlockArgumentNames(Region &, OpAsmSetValueNameFn setName) {
+  for (const Parameter &parameter : getParameters())
+    setName(parameter.value, parameter.name);
+}
+
+SmallVector<AlgorithmOp::Parameter> AlgorithmOp::getParameters() {
+  SmallVector<Parameter> parameters;
+  if (!getParameterNames() || !getParameterDefaults() || !getParameterPerStep())
+    return parameters;
+  for (auto [name, initial, perStep, value] :
+       llvm::zip(getParameterNames()->getAsRange<StringAttr>(),
+                 getParameterDefaults()->getAsRange<TypedAttr>(), *getParameterPerStep(),
+                 getBody().getArguments()))
+    parameters.push_back({name.getValue(), initial, perStep, value});
+  return parameters;
+}
+
+std::optional<AlgorithmOp::Parameter> AlgorithmOp::getParameter(Value value) {
+  for (const Parameter &parameter : getParameters())
+    if (parameter.value == value)
+      return parameter;
+  return std::nullopt;
+}
+
+/// `bucket | scalar | shard<@group> | per<#topology>`: the type of a state.
+static ParseResult parseStateDomain(OpAsmParser &parser, Type &type) {
+  SMLoc loc = parser.getCurrentLocation();
+  MLIRContext *context = parser.getContext();
+  auto emitError = [&] { return parser.emitError(loc); };
+  StringRef domain;
+  if (parser.parseKeyword(&domain))
+    return failure();
+  if (domain == "bucket") {
+    type = bucketType(context);
+  } else if (domain == "scalar") {
+    type = scalarType(context);
+  } else if (domain == "shard") {
+    StringAttr name;
+    if (parser.parseLess() || parser.parseSymbolName(name) || parser.parseGreater())
+      return failure();
+    auto group = FlatSymbolRefAttr::get(name);
+    if (failed(verifyGroup(emitError, group)))
+      return failure();
+    type = shardType(group);
+  } else if (domain == "per") {
+    Attribute topology;
+    if (parser.parseLess() || parser.parseAttribute(topology) || parser.parseGreater())
+      return failure();
+    type = parser.getChecked<PerType>(loc, context, topology, Type(bucketType(context)),
+                                      /*own=*/false);
+    return failure(!type);
+  } else {
+    return parser.emitError(loc) << "expects bucket, scalar, shard<@world> or per<#topology>, got '"
+                                 << domain << "'";
+  }
+  return success();
+}
+
+/// What becomes of a state of this type if nothing else is said.
+static OnResize defaultOnResize(Type type) {
+  if (shardGroup(type))
+    return OnResize::Repartition;
+  return isa<PerType>(type) ? OnResize::Zero : OnResize::Mean;
+}
+
+ParseResult StateOp::parse(OpAsmParser &parser, OperationState &result) {
+  Properties &properties = result.getOrAddProperties<Properties>();
+  Builder &builder = parser.getBuilder();
+  StringAttr name;
+  Type type;
+  if (parser.parseSymbolName(name) || parser.parseColon() || parseStateDomain(parser, type) ||
+      parser.parseEqual())
+    return failure();
+  double initial = 0;
+  bool isWeight = succeeded(parser.parseOptionalKeyword("weight"));
+  if (!isWeight && parseMapNumber(parser, initial))
+    return failure();
+  OnResize onResize = defaultOnResize(type);
+  if (succeeded(parser.parseOptionalKeyword("on_resize"))) {
+    SMLoc loc = parser.getCurrentLocation();
+    StringRef keyword;
+    if (parser.parseKeyword(&keyword))
+      return failure();
+    std::optional<OnResize> found = symbolizeOnResize(keyword);
+    if (!found)
+      return parser.emitError(loc) << "expects mean, zero or repartition, got '" << keyword << "'";
+    onResize = *found;
+  }
+  properties.sym_name = name;
+  properties.type = TypeAttr::get(type);
+  properties.initial = builder.getF64FloatAttr(initial);
+  if (isWeight)
+    properties.initial_weight = builder.getUnitAttr();
+  properties.on_resize = OnResizeAttr::get(parser.getContext(), onResize);
+  return parser.parseOptionalAttrDict(result.attributes);
+}
+
+void StateOp::print(OpAsmPrinter &printer) {
+  printer << ' ';
+  printer.printSymbolName(getSymName());
+  printer << " : ";
+  if (FlatSymbolRefAttr group = shardGroup(getType()))
+    printer << "shard<" << group << ">";
+  else if (auto per = dyn_cast<PerType>(getType()))
+    printer << "per<" << per.getOver() << ">";
+  else
+    printer << (isScalar(getType()) ? "scalar" : "bucket");
+  printer << " = ";
+  if (getInitialWeight())
+    printer << "weight";
+  else
+    printer << mapNumberText(getInitial().convertToDouble());
+  if (getOnResize() != defaultOnResize(getType()))
+    printer << " on_resize " << stringifyOnResize(getOnResize());
+  printer.printOptionalAttrDict((*this)->getAttrs(),
+                                {"sym_name", "type", "initial", "initial_weight", "on_resize"});
+}
 
 ParseResult OnOp::parse(OpAsmParser &parser, OperationState &result) {
   SMLoc loc = parser.getCurrentLocation();
@@ -90,16 +322,17 @@ ParseResult OnOp::parse(OpAsmParser &parser, OperationState &result) {
     return parser.emitError(loc) << "expects gradient, before_forward or after_update, got '"
                                  << keyword << "'";
   result.getOrAddProperties<Properties>().event = EventAttr::get(parser.getContext(), *event);
-  OpAsmParser::Argument bucket;
-  return failure(parser.parseLParen() || parser.parseArgument(bucket, /*allowType=*/true) ||
-                 parser.parseRParen() ||
+  SmallVector<OpAsmParser::Argument> arguments;
+  return failure(parser.parseArgumentList(arguments, AsmParser::Delimiter::Paren,
+                                          /*allowType=*/true) ||
                  parser.parseOptionalAttrDictWithKeyword(result.attributes) ||
-                 parser.parseRegion(*result.addRegion(), {bucket}));
+                 parser.parseRegion(*result.addRegion(), arguments));
 }
 
 void OnOp::print(OpAsmPrinter &printer) {
   printer << ' ' << stringifyEvent(getEvent()) << '(';
-  printer.printRegionArgument(getBucket());
+  llvm::interleaveComma(getBody().getArguments(), printer,
+                        [&](BlockArgument argument) { printer.printRegionArgument(argument); });
   printer << ") ";
   printer.printOptionalAttrDictWithKeyword((*this)->getAttrs(), {"event"});
   printer.printRegion(getBody(), /*printEntryBlockArgs=*/false, /*printBlockTerminators=*/false);
@@ -108,8 +341,8 @@ void OnOp::print(OpAsmPrinter &printer) {
 // ---- Structure ----------------------------------------------------------------------------------
 
 LogicalResult bagua::ir::verifyInHandler(Operation *op) {
-  if (!op->getParentOfType<OnOp>())
-    return op->emitOpError("expects to stand inside a handler (bagua.on)");
+  if (!op->getParentOfType<OnOp>() && !op->getParentOfType<func::FuncOp>())
+    return op->emitOpError("expects to stand inside a handler (bagua.on) or a function");
   return success();
 }
 
@@ -132,18 +365,77 @@ static int64_t grainOf(AlgorithmOp algorithm) {
 int64_t bagua::ir::grain(AlgorithmOp algorithm) { return grainOf(algorithm); }
 
 LogicalResult AlgorithmOp::verify() {
-  for (StringRef name : {"owns_update", "reassoc"}) // algorithm_C4
-    if ((*this)->hasAttr(name))
-      return emitOpError() << name << " is not supported yet";
+  if ((*this)->hasAttr("reassoc")) // algorithm_C4
+    return emitOpError() << "reassoc is not supported yet";
+  size_t count = getBody().getNumArguments(); // algorithm_C5
+  size_t named = getParameterNames() ? getParameterNames()->size() : 0;
+  size_t valued = getParameterDefaults() ? getParameterDefaults()->size() : 0;
+  size_t timed = getParameterPerStep() ? getParameterPerStep()->size() : 0;
+  if (named != count || valued != count || timed != count)
+    return emitOpError() << "expects a name, a default and a time for each of " << count
+                         << " parameters, got " << named << ", " << valued << " and " << timed;
+  if (count == 0)
+    return success();
+  llvm::SmallDenseSet<Attribute> seen;
+  for (auto [name, initial, value] :
+       llvm::zip(*getParameterNames(), *getParameterDefaults(), getBody().getArguments())) {
+    Type type = value.getType();
+    auto typed = dyn_cast<TypedAttr>(initial);
+    auto real = dyn_cast<FloatAttr>(initial);
+    if (!(isa<IndexType>(type) || type.isF64()) || !typed || typed.getType() != type ||
+        (real && !std::isfinite(real.getValueAsDouble())))
+      return emitOpError() << "expects parameter " << name
+                           << " to be an index or a finite f64 with a default of its type, got "
+                           << type << " and " << initial;
+    if (!seen.insert(name).second)
+      return emitOpError() << "expects parameters of different names, got " << name << " twice";
+  }
+  return success();
+}
+
+/// algorithm_C6
+static LogicalResult verifyOwnsUpdate(AlgorithmOp algorithm) {
+  if (!algorithm.getOwnsUpdate())
+    return success();
+  bool owns = false;
+  for (auto on : algorithm.getBody().getOps<OnOp>())
+    if (on.getEvent() == Event::Gradient)
+      on.walk([&](UpdateOp update) { owns |= update.getRole() == Role::Weight; });
+  if (owns)
+    return success();
+  return algorithm.emitOpError("owns the update: expects `bagua.update weight = %x at "
+                               "before_update` in the handler of gradient, got none");
+}
+
+/// algorithm_C7
+static LogicalResult verifyStatesUsed(AlgorithmOp algorithm) {
+  for (auto state : algorithm.getBody().getOps<StateOp>()) {
+    bool read = false, updated = false;
+    auto name = FlatSymbolRefAttr::get(state.getSymNameAttr());
+    algorithm.walk([&](Operation *op) {
+      if (auto use = dyn_cast<ReadOp>(op))
+        read |= use.getStateAttr() == name;
+      else if (auto update = dyn_cast<UpdateOp>(op))
+        updated |= update.getStateAttr() == name;
+    });
+    if (!read)
+      return state.emitOpError("is never read: expects a `bagua.read ")
+             << name << "`; or leave the state out";
+    if (!updated && !state.getInitialWeight())
+      return state.emitOpError("is never updated: expects a `bagua.update ")
+             << name << " = …`; or use a constant instead";
+  }
   return success();
 }
 
 LogicalResult AlgorithmOp::verifyRegions() {
   std::optional<OnOp> handlers[getMaxEnumValForEvent() + 1];
   for (Operation &op : getBody().front()) {
+    if (isa<StateOp>(op))
+      continue;
     auto on = dyn_cast<OnOp>(op);
     if (!on) // algorithm_C1
-      return op.emitOpError("is not allowed in an algorithm: expects bagua.on");
+      return op.emitOpError("is not allowed in an algorithm: expects bagua.state or bagua.on");
     std::optional<OnOp> &first = handlers[static_cast<uint32_t>(on.getEvent())];
     if (first) { // algorithm_C2
       InFlightDiagnostic diagnostic = on.emitOpError()
@@ -153,8 +445,10 @@ LogicalResult AlgorithmOp::verifyRegions() {
     }
     first = on;
   }
-  if (getBody().front().empty()) // algorithm_C1
+  if (getBody().getOps<OnOp>().empty()) // algorithm_C1
     return emitOpError("expects at least one handler");
+  if (failed(verifyOwnsUpdate(*this)) || failed(verifyStatesUsed(*this)))
+    return failure();
   if (grainOf(*this) < 0) // algorithm_C3
     return emitOpError() << "expects codec blocks whose least common multiple is at most "
                          << kGrainMax;
@@ -166,7 +460,7 @@ namespace {
 /// on_C2, on_C3, on_C4: walks a handler in program order, with the updates some path may have made.
 struct HandlerVerifier {
   OnOp on;
-  using Updates = std::array<UpdateOp, 2>; ///< By role; null: not updated on any path so far.
+  using Updates = std::map<std::string, UpdateOp>; ///< Those of some path so far, by their target.
 
   LogicalResult verify(Block &block, Updates &updates) {
     for (Operation &op : block) {
@@ -178,8 +472,8 @@ struct HandlerVerifier {
         if (failed(verify(*branch.thenBlock(), afterThen)) ||
             (branch.elseBlock() && failed(verify(*branch.elseBlock(), afterElse))))
           return failure();
-        for (size_t role = 0; role < updates.size(); ++role)
-          updates[role] = afterThen[role] ? afterThen[role] : afterElse[role];
+        updates = std::move(afterThen);
+        updates.merge(afterElse);
       } else if (failed(verifyAllowed(op))) {
         return failure();
       }
@@ -189,22 +483,39 @@ struct HandlerVerifier {
 
   LogicalResult verifyUpdate(UpdateOp update, Updates &updates) {
     StringRef event = stringifyEvent(on.getEvent()), role = stringifyRole(update.getRole());
-    Role wanted = on.getEvent() == Event::Gradient ? Role::Gradient : Role::Weight;
-    if (update.getRole() != wanted)
-      return update.emitOpError() << "of the " << role << " is not allowed in a handler of "
-                                  << event << ": expects " << stringifyRole(wanted);
-    bool gated = on.getEvent() == Event::BeforeForward;
+    std::string target =
+        update.getState() ? "state @" + update.getState()->str() : "the " + role.str();
+    if (update.getRole() != Role::State && failed(verifyRole(update, event, role)))
+      return failure();
+    auto [earlier, isFirst] = updates.try_emplace(target, update);
+    if (isFirst)
+      return success();
+    InFlightDiagnostic diagnostic = update.emitOpError()
+                                    << "replaces " << target << " twice on one path";
+    diagnostic.attachNote(earlier->second.getLoc()) << "first here";
+    return diagnostic;
+  }
+
+  LogicalResult verifyRole(UpdateOp update, StringRef event, StringRef role) {
+    bool owns = on->getParentOfType<AlgorithmOp>().getOwnsUpdate();
+    bool isGradient = on.getEvent() == Event::Gradient;
+    Role wanted = isGradient && !owns ? Role::Gradient : Role::Weight;
+    if (update.getRole() != wanted) {
+      InFlightDiagnostic diagnostic =
+          update.emitOpError() << "of the " << role << " is not allowed in a handler of " << event;
+      if (isGradient && owns)
+        diagnostic << " of an algorithm that owns the update: no optimizer of the job reads it; "
+                      "expects weight, `at before_update`";
+      else
+        diagnostic << ": expects " << stringifyRole(wanted);
+      if (isGradient && !owns)
+        diagnostic << "; or let the algorithm own the update: `attributes {owns_update}`";
+      return diagnostic;
+    }
+    bool gated = on.getEvent() == Event::BeforeForward || (isGradient && owns);
     if (gated != update.getGate().has_value())
       return update.emitOpError() << "in a handler of " << event << " expects "
                                   << (gated ? "`at before_update`" : "no `at`");
-    UpdateOp &earlier = updates[static_cast<uint32_t>(update.getRole())];
-    if (earlier) {
-      InFlightDiagnostic diagnostic = update.emitOpError()
-                                      << "replaces the " << role << " twice on one path";
-      diagnostic.attachNote(earlier.getLoc()) << "first here";
-      return diagnostic;
-    }
-    earlier = update;
     return success();
   }
 
@@ -226,8 +537,12 @@ struct HandlerVerifier {
 
 LogicalResult OnOp::verifyRegions() {
   Block &block = getBody().front();
-  if (block.getNumArguments() != 1 || !isBucket(block.getArgument(0).getType())) { // on_C1
-    InFlightDiagnostic diagnostic = emitOpError() << "expects one argument over the bucket, got ";
+  size_t most = getEvent() == Event::Gradient ? 2 : 1;
+  if (block.getNumArguments() < 1 || block.getNumArguments() > most ||
+      !llvm::all_of(block.getArgumentTypes(), isBucket)) { // on_C1
+    InFlightDiagnostic diagnostic =
+        emitOpError() << "expects one argument over the bucket"
+                      << (most == 2 ? ", or two: gradient and weight" : "") << ", got ";
     diagnostic << block.getArgumentTypes();
     return diagnostic;
   }
@@ -269,7 +584,8 @@ LogicalResult AllReduceOp::inferReturnTypes(MLIRContext *, std::optional<Locatio
 }
 
 LogicalResult AllReduceOp::verify() {
-  if (failed(expectBucket(*this, "input", getInput().getType()))) // all_reduce_C1
+  bool isWhole = isScalar(getInput().getType()) && !getCodec();
+  if (!isWhole && failed(expectBucket(*this, "input", getInput().getType()))) // all_reduce_C1
     return failure();
   return getGroupAttr() ? verifyOpGroup(*this, getGroupAttr()) : success(); // all_reduce_C2
 }
@@ -329,7 +645,7 @@ LogicalResult NeighborExchangeOp::inferReturnTypes(MLIRContext *context,
                                                    std::optional<Location> loc, Adaptor adaptor,
                                                    Types &inferred) {
   Type type = adaptor.getInput().getType();
-  if (!isBucket(unpacked(type))) // neighbor_exchange_C1
+  if (!isBucket(unpacked(type)) && !isScalar(type)) // neighbor_exchange_C1
     return emitOptionalError(
         loc, "'bagua.neighbor_exchange' op expects the input over the bucket, got ", type);
   inferred.push_back(PerType::get(context, adaptor.getTopology(), type, false));
@@ -351,7 +667,8 @@ LogicalResult EncodeOp::inferReturnTypes(MLIRContext *, std::optional<Location> 
                                          Adaptor adaptor, Types &inferred) {
   Type type = adaptor.getInput().getType();
   auto per = dyn_cast<PerType>(type);
-  if (!isPlain(per ? per.getElement() : type)) // encode_C1
+  Type element = per ? per.getElement() : type;
+  if (!isPlain(element) || isScalar(element)) // encode_C1
     return emitOptionalError(loc, "'bagua.encode' op expects plain input, got ", type);
   inferred.push_back(packedWith(adaptor.getCodec(), type));
   return success();
@@ -389,7 +706,18 @@ LogicalResult MixOp::inferReturnTypes(MLIRContext *, std::optional<Location>, Ad
   return success();
 }
 
+/// neighbor_exchange_C2, mix_C3
+static LogicalResult verifyRound(Operation *op, TopologyAttrInterface topology, Value round) {
+  if (round && topology.isStatic())
+    return op->emitOpError() << "expects no `at`: " << topology << " is the same in every round";
+  return success();
+}
+
+LogicalResult NeighborExchangeOp::verify() { return verifyRound(*this, getTopology(), getRound()); }
+
 LogicalResult MixOp::verify() {
+  if (failed(verifyRound(*this, getTopology(), getRound()))) // mix_C3
+    return failure();
   if (failed(expectBucket(*this, "value", getValue().getType()))) // mix_C1
     return failure();
   auto per = cast<PerType>(getNeighbors().getType());
@@ -403,5 +731,133 @@ LogicalResult MixOp::verify() {
 }
 
 LogicalResult UpdateOp::verify() {
-  return expectBucket(*this, "value", getValue().getType()); // update_C1
+  bool isState = getRole() == Role::State;
+  if (isState != getState().has_value()) // update_C2
+    return emitOpError() << "expects the name of a state where, and only where, the role is state";
+  if (isState && getGate()) // update_C3
+    return emitOpError("of a state expects no `at`: it takes its new value at the end of the step");
+  return isState ? success() : expectBucket(*this, "value", getValue().getType()); // update_C1
+}
+
+/// The state `name` of the algorithm around `op`.
+static FailureOr<StateOp> stateNamed(Operation *op, FlatSymbolRefAttr name) {
+  auto algorithm = op->getParentOfType<AlgorithmOp>();
+  if (!algorithm)
+    return op->emitOpError("expects to stand in a handler: a function takes states as arguments "
+                           "and returns their new values");
+  if (auto state = algorithm.lookupSymbol<StateOp>(name))
+    return state;
+  return op->emitOpError() << "expects a state of the algorithm, got " << name
+                           << ": declare `bagua.state " << name << " : bucket = 0.0`";
+}
+
+LogicalResult ReadOp::verifySymbolUses(SymbolTableCollection &) {
+  FailureOr<StateOp> state = stateNamed(*this, getStateAttr()); // read_C1
+  if (failed(state))
+    return failure();
+  if (state->getType() != getResult().getType()) // read_C2
+    return emitOpError() << "expects the type of the state, " << state->getType() << ", got "
+                         << getResult().getType() << ": write it after a colon";
+  return success();
+}
+
+LogicalResult UpdateOp::verifySymbolUses(SymbolTableCollection &) {
+  if (!getStateAttr())
+    return success();
+  FailureOr<StateOp> state = stateNamed(*this, getStateAttr()); // update_C2
+  if (failed(state))
+    return failure();
+  if (state->getType() != getValue().getType()) // update_C1
+    return emitOpError() << "expects a value of the type of the state, " << state->getType()
+                         << ", got " << getValue().getType();
+  return success();
+}
+
+LogicalResult StateOp::verify() {
+  Type type = getType();
+  auto per = dyn_cast<PerType>(type);
+  bool isNeighbors = per && isa<TopologyAttrInterface>(per.getOver()) && isBucket(per.getElement());
+  if (!isPlain(type) && !isNeighbors) // state_C1
+    return emitOpError() << "expects a type over the bucket, a shard, a scalar or one bucket per "
+                            "neighbour, got "
+                         << type;
+  if (!getInitial().isFinite()) // state_C2
+    return emitOpError("expects a finite initial value");
+  if (getInitialWeight() && !isBucket(type) && !isNeighbors) // state_C3
+    return emitOpError() << "expects a state over the bucket or neighbours to begin as the weight, "
+                            "got "
+                         << type;
+  bool fits = getOnResize() == OnResize::Zero ||
+              (getOnResize() == OnResize::Mean ? isBucket(type) || isScalar(type)
+                                               : static_cast<bool>(shardGroup(type)));
+  if (!fits) // state_C4
+    return emitOpError() << "expects on_resize " << stringifyOnResize(defaultOnResize(type))
+                         << (defaultOnResize(type) == OnResize::Zero ? "" : " or zero") << ", got "
+                         << stringifyOnResize(getOnResize());
+  return success();
+}
+
+static LogicalResult expectElements(Operation *op, Type type) {
+  if (!isPlain(type) || isScalar(type))
+    return op->emitOpError() << "expects operands over the bucket or a shard, got " << type;
+  return success();
+}
+
+LogicalResult DotOp::inferReturnTypes(MLIRContext *context, std::optional<Location>, Adaptor,
+                                      Types &inferred) {
+  inferred.push_back(scalarType(context));
+  return success();
+}
+
+LogicalResult NormOp::inferReturnTypes(MLIRContext *context, std::optional<Location>, Adaptor,
+                                       Types &inferred) {
+  inferred.push_back(scalarType(context));
+  return success();
+}
+
+LogicalResult DotOp::verify() { return expectElements(*this, getLhs().getType()); }    // dot_C1
+LogicalResult NormOp::verify() { return expectElements(*this, getInput().getType()); } // norm_C1
+
+LogicalResult RandomOp::verify() {
+  return expectBucket(*this, "result", getResult().getType()); // random_C1
+}
+
+// ---- Random numbers -----------------------------------------------------------------------------
+
+int64_t bagua::ir::drawNumber(Operation *op) {
+  int64_t number = 0;
+  op->getParentOfType<AlgorithmOp>().walk<WalkOrder::PreOrder>([&](Operation *other) {
+    if (other == op)
+      return WalkResult::interrupt();
+    auto reduce = dyn_cast<AllReduceOp>(other);
+    number += reduce && reduce.getCodec() ? 2 : isa<EncodeOp, RandomOp>(other);
+    return WalkResult::advance();
+  });
+  return number;
+}
+
+EncodeOp bagua::ir::encodeOf(Value packed) {
+  EncodeOp found;
+  SmallVector<Value> open{packed};
+  llvm::SmallDenseSet<Value> seen;
+  while (!open.empty()) {
+    Value value = open.pop_back_val();
+    if (!seen.insert(value).second)
+      continue;
+    Operation *op = value.getDefiningOp();
+    if (auto encode = dyn_cast_or_null<EncodeOp>(op)) {
+      if (found && found != encode)
+        return {};
+      found = encode;
+    } else if (auto branch = dyn_cast_or_null<scf::IfOp>(op)) {
+      unsigned index = cast<OpResult>(value).getResultNumber();
+      for (Block *block : {branch.thenBlock(), branch.elseBlock()})
+        open.push_back(block->getTerminator()->getOperand(index));
+    } else if (isa_and_nonnull<AllToAllOp, AllGatherOp, NeighborExchangeOp>(op)) {
+      open.push_back(op->getOperand(0));
+    } else {
+      return {};
+    }
+  }
+  return found;
 }

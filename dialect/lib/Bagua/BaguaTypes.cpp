@@ -64,6 +64,11 @@ LogicalResult BucketAttr::verifyEncoding(ArrayRef<int64_t> shape, Type elementTy
   return verifyFlat(shape, elementType, emitError);
 }
 
+LogicalResult ScalarAttr::verifyEncoding(ArrayRef<int64_t> shape, Type elementType,
+                                         EmitError emitError) const {
+  return verifyFlat(shape, elementType, emitError);
+}
+
 LogicalResult ShardAttr::verifyEncoding(ArrayRef<int64_t> shape, Type elementType,
                                         EmitError emitError) const {
   return verifyFlat(shape, elementType, emitError);
@@ -84,6 +89,11 @@ RankedTensorType bagua::ir::shardType(FlatSymbolRefAttr group) {
                                ShardAttr::get(context, group));
 }
 
+RankedTensorType bagua::ir::scalarType(MLIRContext *context) {
+  return RankedTensorType::get({ShapedType::kDynamic}, Float32Type::get(context),
+                               ScalarAttr::get(context));
+}
+
 static Attribute domain(Type type) {
   auto tensor = dyn_cast<RankedTensorType>(type);
   return tensor ? tensor.getEncoding() : Attribute();
@@ -91,12 +101,14 @@ static Attribute domain(Type type) {
 
 bool bagua::ir::isBucket(Type type) { return isa_and_nonnull<BucketAttr>(domain(type)); }
 
+bool bagua::ir::isScalar(Type type) { return isa_and_nonnull<ScalarAttr>(domain(type)); }
+
 FlatSymbolRefAttr bagua::ir::shardGroup(Type type) {
   auto shard = dyn_cast_or_null<ShardAttr>(domain(type));
   return shard ? shard.getGroup() : FlatSymbolRefAttr();
 }
 
-bool bagua::ir::isPlain(Type type) { return isBucket(type) || shardGroup(type); }
+bool bagua::ir::isPlain(Type type) { return isBucket(type) || shardGroup(type) || isScalar(type); }
 
 Type bagua::ir::unpacked(Type type) {
   auto packed = dyn_cast<PackedType>(type);
@@ -269,7 +281,7 @@ SmallVector<int64_t> TopologyAttr::getCommonNumerators() const {
 // ---- Types --------------------------------------------------------------------------------------
 
 LogicalResult PackedType::verify(EmitError emitError, CodecAttrInterface codec, Type element) {
-  if (!isPlain(element))
+  if (!isPlain(element) || isScalar(element))
     return emitError() << "expects a tensor over a bucket or a shard inside packed, got "
                        << element;
   return success();
@@ -312,7 +324,7 @@ LogicalResult PerType::verify(EmitError emitError, Attribute over, Type element,
       return emitError() << "expects elements over a shard of " << group << ", got " << element;
     return success();
   }
-  if (!isa<TopologyAttr>(over))
+  if (!isa<TopologyAttrInterface>(over))
     return emitError() << "expects a group or a topology, got " << over;
   if (shard)
     return emitError() << "expects elements over the bucket for each neighbour, got " << element;

@@ -88,6 +88,8 @@ double parameterValue(const Inputs &inputs, int64_t step, const std::string &nam
 
 /// Deterministic gradients and weights by (seed, step, rank, element), the same on every machine.
 void fillInputs(Inputs &inputs, uint64_t seed, Fill fill = Fill::Normal);
+/// The same with finite gradients, so that weights and states move in every step.
+void fillFiniteInputs(Inputs &inputs, uint64_t seed, Fill fill);
 
 /// 64-bit FNV-1a of the bytes, as 16 hex digits: for printing and comparing.
 std::string hashHex(const Bytes &bytes);

@@ -6,12 +6,37 @@ include "mlir/Pass/PassBase.td"
 
 // ---- bagua -> bagua ----------------------------------------------------------------------------
 
+def InlineFunctions : Pass<"bagua-inline-functions", "::mlir::ModuleOp"> {
+  let summary = "Puts the bodies of functions in the place of their calls";
+  let description = [{
+    Functions are private to the file, or of the prelude, which has momentum, second_moment, adam and sgd. They
+    take and return values; one that calls itself, or that nobody defines, is refused at the call. All are
+    erased.
+
+    Before:
+    ```mlir
+    func.func private @halve(%x: tensor<?xf32, #bagua.bucket>) -> tensor<?xf32, #bagua.bucket> {
+      %y = bagua.map %x / 2.0
+      return %y : tensor<?xf32, #bagua.bucket>
+    }
+    %h = bagua.call @halve(%g) : (tensor<?xf32, #bagua.bucket>) -> tensor<?xf32, #bagua.bucket>
+    ```
+    After:
+    ```mlir
+    %h = bagua.map %g / 2.0
+    ```
+  }];
+  let dependentDialects = ["::bagua::ir::BaguaDialect", "::mlir::arith::ArithDialect", "::mlir::func::FuncDialect",
+                           "::mlir::scf::SCFDialect"];
+}
+
 def VerifyUniformity : Pass<"bagua-verify-uniformity", "::bagua::ir::AlgorithmOp"> {
   let summary = "Refuses conditions that may differ between ranks";
   let description = [{
     Communication under a condition that holds on some ranks only hangs the others. A condition must be
-    computed from `bagua.world`, `bagua.step` and constants; `bagua.rank` taints what is computed from it,
-    also through the result of an `scf.if`.
+    computed from `bagua.world`, `bagua.step`, parameters and constants; `bagua.rank` taints what is computed
+    from it, also through the result of an `scf.if`. The same holds for the round of a topology and for the
+    seed of random numbers that ranks share.
   }];
 }
 
@@ -20,6 +45,24 @@ def VerifyWorldOne : Pass<"bagua-verify-world-one", "::bagua::ir::AlgorithmOp"> 
   let description = [{
     Alone, an algorithm equals plain training bit for bit, so `bagua.encode` must stand under a condition
     that implies `world > 1`. `all_reduce … via` brings its own.
+  }];
+}
+
+def VerifyMixing : Pass<"bagua-verify-mixing", "::bagua::ir::AlgorithmOp"> {
+  let summary = "Refuses mixing that does not lead to the average";
+  let description = [{
+    For each topology that a `bagua.mix` names, in worlds of 2 to 8 ranks and exact rationals: in each round the
+    weights that a rank gives, and those that it takes, sum to 1; and over the rounds after which peers repeat,
+    news of each rank reaches every other. Also: a mix is in the round of the exchange that it mixes.
+  }];
+}
+
+def VerifyResiduals : Pass<"bagua-verify-residuals", "::bagua::ir::AlgorithmOp"> {
+  let summary = "Refuses residuals of another value than the one that travels";
+  let description = [{
+    Error feedback keeps what a codec lost: c - decode(encode(c)). Where a state is updated to the difference of
+    a value and a decoded one, the decoded must be of that value: else the error is not the codec's, and grows.
+    What was received, or reduced, is no residual and is left alone.
   }];
 }
 

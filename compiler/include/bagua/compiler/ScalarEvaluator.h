@@ -21,6 +21,9 @@ struct Scalar {
   double toReal() const { return isFloat ? real : static_cast<double>(integer); }
 };
 
+/// Squarings in a fixed order, as in the runtime: pow() does not promise the same bits everywhere.
+double powInt(double base, int64_t exponent);
+
 /// Values by SSA value. Interpreters bind what their own ops yield (world, rank, loop variables),
 /// then call evaluate() for each arith op as they come to it; a loop simply overwrites.
 ///

@@ -147,7 +147,21 @@ private:
     return success();
   }
 
+  /// Scalars in tensors, topologies of several rounds, states.
+  static bool isBeyond(Operation &op) {
+    auto topology = op.getAttrOfType<ir::TopologyAttrInterface>("topology");
+    auto update = dyn_cast<ir::UpdateOp>(op);
+    auto beyond = [](Type type) {
+      auto per = dyn_cast<ir::PerType>(type);
+      return ir::isScalar(per ? per.getElement() : type);
+    };
+    return (topology && !isa<ir::TopologyAttr>(topology)) || (update && update.getState()) ||
+           llvm::any_of(op.getOperandTypes(), beyond) || llvm::any_of(op.getResultTypes(), beyond);
+  }
+
   LogicalResult lower(Operation &op) {
+    if (isBeyond(op))
+      return op.emitOpError("has no lowering to the chunk level");
     if (isa<ir::WorldOp, ir::RankOp, ir::StepOp>(op) ||
         isa_and_nonnull<arith::ArithDialect>(op.getDialect()))
       return lowerScalar(op);
@@ -519,7 +533,7 @@ private:
     // Not in place: neighbours read our value while we compute.
     Placed target = scratch(loc, value.shape, {});
     Emitter top(top_, loc), at(body_, loc);
-    ir::TopologyAttr topology = op.getTopology();
+    auto topology = cast<ir::TopologyAttr>(op.getTopology());
     Neighbors known = Neighbors::of(top, topology, sizes_.world);
     Value denominator = top.toReal(top.constant(topology.getCommonDenominator()));
     Value own = local(at, value, rank_), output = local(at, target, rank_);
@@ -660,7 +674,8 @@ private:
     Placed result = value;
     result.shape = Shape::of(op.getResult().getType());
     Emitter top(top_, loc), at(body_, loc);
-    Neighbors neighbors = Neighbors::of(top, op.getTopology(), sizes_.world);
+    Neighbors neighbors =
+        Neighbors::of(top, cast<ir::TopologyAttr>(op.getTopology()), sizes_.world);
     result.slots = slots(loc, value, top.constant(static_cast<int64_t>(neighbors.active.size())));
     for (auto [j, active] : llvm::enumerate(neighbors.active))
       when(at, active,
@@ -771,6 +786,12 @@ struct BaguaToChunk final : impl::BaguaToChunkBase<BaguaToChunk> {
 
 private:
   LogicalResult lower(ir::AlgorithmOp algorithm) {
+    if (algorithm.getOwnsUpdate() || !algorithm.getParameters().empty())
+      return algorithm.emitOpError("has no lowering to the chunk level: it has parameters or owns "
+                                   "the update");
+    for (Operation &op : algorithm.getBody().front())
+      if (auto on = dyn_cast<ir::OnOp>(op); !on || on.getWeight())
+        return op.emitOpError("has no lowering to the chunk level");
     int64_t grain = ir::grain(algorithm);
     bool acceptsF64 = true;
     SmallVector<Operation *> collectives;

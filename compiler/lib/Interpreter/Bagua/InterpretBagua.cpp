@@ -1,12 +1,23 @@
 // The oracle of the `bagua` level: every op on every rank, one after the other, on plain values.
+#include "bagua/Expand.h"
 #include "bagua/compiler/Interpreter.h"
+#include "bagua/compiler/Passes.h"
 #include "bagua/compiler/ScalarEvaluator.h"
+#include "bagua/dialect/Bagua/BaguaMap.h"
 #include "bagua/dialect/Bagua/BaguaOps.h"
+#include "bagua/kernels/Map.h"
 
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Pass/PassManager.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <optional>
 
 using namespace mlir;
 
@@ -24,31 +35,97 @@ using Items = std::vector<Item>;
 /// By rank.
 using Everyone = std::vector<Items>;
 
+static_assert(ir::kMapCodeCount == kernels::kMapOpCount &&
+                  static_cast<int>(ir::MapCode::Fma) == static_cast<int>(kernels::MapOp::Fma) &&
+                  static_cast<int>(ir::MapCode::Floor) == static_cast<int>(kernels::MapOp::Floor) &&
+                  static_cast<int>(ir::MapCode::Select) == static_cast<int>(kernels::MapOp::Select),
+              "the dialect's bytecode is the kernels'");
+
+/// A state of an algorithm: what the last step left, and what this step makes of it.
+struct State {
+  Everyone committed;
+  std::optional<Everyone> updated;
+};
+using States = std::map<std::string, State>; ///< By name.
+
+/// Runs handlers, for one step; what an update puts off is left in it.
 class Interpreter {
 public:
-  Interpreter(const Inputs &inputs, const InterpreterOptions &options, Outputs &outputs)
-      : inputs_(inputs), options_(options), outputs_(outputs), world_(inputs.world),
-        step_(static_cast<int64_t>(outputs.gradients.size()) - 1),
-        scalars_(static_cast<size_t>(world_)) {}
+  Interpreter(const Inputs &inputs, const InterpreterOptions &options, States &states,
+              Outputs &outputs)
+      : inputs_(inputs), options_(options), states_(states), outputs_(outputs),
+        world_(inputs.world), step_(static_cast<int64_t>(outputs.gradients.size()) - 1) {}
 
   LogicalResult run(ir::OnOp on) {
-    grain_ = ir::grain(on->getParentOfType<ir::AlgorithmOp>());
+    auto algorithm = on->getParentOfType<ir::AlgorithmOp>();
+    grain_ = ir::grain(algorithm);
+    seed_ = 0;
+    values_.clear();
+    readable_.clear();
+    scalars_.assign(static_cast<size_t>(world_), {});
+    for (const ir::AlgorithmOp::Parameter &parameter : algorithm.getParameters()) {
+      Scalar value = valueOf(parameter);
+      if (parameter.name == "seed" && !value.isFloat)
+        seed_ = value.integer;
+      for (ScalarEvaluator &scalars : scalars_)
+        scalars.bind(parameter.value, value);
+    }
     bool gradient = on.getEvent() == ir::Event::Gradient;
-    Everyone buckets;
-    for (const Bytes &bytes : gradient ? outputs_.gradients.back() : outputs_.weights.back())
-      buckets.push_back({Item{inputs_.length, bytes}});
-    values_[on.getBucket()] = buckets;
+    values_[on.getBucket()] = bucketsOf(gradient ? outputs_.gradients : outputs_.weights);
+    if (on.getWeight())
+      values_[on.getWeight()] = bucketsOf(outputs_.weights);
     return run(on.getBody().front());
+  }
+
+  /// The job has reached the optimizer step, which counts.
+  void openGates() {
+    if (gatedWeights_)
+      outputs_.weights.back() = std::move(*gatedWeights_);
+    gatedWeights_.reset();
+    commit();
+  }
+
+  /// States take the values that they were updated to.
+  void commit() {
+    for (auto &[name, state] : states_)
+      if (state.updated) {
+        state.committed = std::move(*state.updated);
+        state.updated.reset();
+      }
+  }
+
+  static int64_t shardBegin(const Inputs &inputs, int64_t grain, int64_t index) {
+    int64_t grains = (inputs.length + grain - 1) / grain;
+    return std::min(inputs.length, index * grains / inputs.world * grain);
   }
 
 private:
   const Inputs &inputs_;
   const InterpreterOptions &options_;
+  States &states_;
   Outputs &outputs_;
-  int64_t world_, step_;
-  int64_t grain_ = 1;
+  int64_t world_, step_; ///< The step as an index of the outputs.
+  int64_t grain_ = 1, seed_ = 0;
+  std::optional<std::vector<Bytes>> gatedWeights_; ///< Stored when the gates open.
+  std::map<std::string, Everyone> readable_;       ///< States that this handler has updated.
+  bool allReduceIsOwn_ = false; ///< Items are over this rank's shard, not over those of all.
   std::vector<ScalarEvaluator> scalars_; ///< By rank.
   DenseMap<Value, Everyone> values_;
+
+  Scalar valueOf(const ir::AlgorithmOp::Parameter &parameter) const {
+    auto integer = dyn_cast<IntegerAttr>(parameter.initial);
+    double initial = integer ? static_cast<double>(integer.getInt())
+                             : cast<FloatAttr>(parameter.initial).getValueAsDouble();
+    double value = parameterValue(inputs_, step_, parameter.name.str(), initial);
+    return integer ? Scalar::of(static_cast<int64_t>(value)) : Scalar::ofReal(value);
+  }
+
+  Everyone bucketsOf(const std::vector<std::vector<Bytes>> &steps) const {
+    Everyone buckets;
+    for (const Bytes &bytes : steps.back())
+      buckets.push_back({Item{inputs_.length, bytes}});
+    return buckets;
+  }
 
   // ---- Control ----
 
@@ -78,6 +155,20 @@ private:
         .Case([&](ir::StepOp) {
           return bindScalar(op, [&](int64_t) { return inputs_.firstStep + step_; });
         })
+        .Case([&](ir::ToF64Op convert) {
+          return bindScalars(op, [&](ScalarEvaluator &at) -> FailureOr<double> {
+            return at.tryReal(convert.getInput());
+          });
+        })
+        .Case([&](ir::PowerOp power) {
+          return bindScalars(op, [&](ScalarEvaluator &at) -> FailureOr<double> {
+            FailureOr<double> base = at.tryReal(power.getBase());
+            FailureOr<int64_t> exponent = at.tryInteger(power.getExponent());
+            if (failed(base) || failed(exponent))
+              return failure();
+            return powInt(*base, *exponent);
+          });
+        })
         .Case([&](ir::UpdateOp update) { return runUpdate(update); })
         .Default([&](Operation *) { return runValue(op); });
   }
@@ -86,6 +177,32 @@ private:
     for (int64_t rank = 0; rank < world_; ++rank)
       scalars_[rank].bind(op.getResult(0), function(rank));
     return success();
+  }
+
+  template <typename Function> LogicalResult bindScalars(Operation &op, Function function) {
+    for (ScalarEvaluator &scalars : scalars_) {
+      FailureOr<double> value = function(scalars);
+      if (failed(value))
+        return failure();
+      scalars.bind(op.getResult(0), Scalar::ofReal(*value));
+    }
+    return success();
+  }
+
+  /// A scalar that all ranks must agree on.
+  FailureOr<int64_t> shared(Operation &op, Value value, StringRef what) {
+    FailureOr<int64_t> first = scalars_[0].tryInteger(value);
+    if (failed(first))
+      return failure();
+    for (int64_t rank = 1; rank < world_; ++rank) {
+      FailureOr<int64_t> other = scalars_[rank].tryInteger(value);
+      if (failed(other))
+        return failure();
+      if (*other != *first)
+        return op.emitOpError() << "expects " << what << " that is the same on all ranks, got "
+                                << *first << " on rank 0 and " << *other << " on rank " << rank;
+    }
+    return *first;
   }
 
   LogicalResult runIf(scf::IfOp branch) {
@@ -121,11 +238,22 @@ private:
   }
 
   LogicalResult runUpdate(ir::UpdateOp update) {
-    std::vector<Bytes> &target = update.getRole() == ir::Role::Gradient ? outputs_.gradients.back()
-                                                                        : outputs_.weights.back();
     const Everyone &value = values_.at(update.getValue());
-    for (int64_t rank = 0; rank < world_; ++rank)
-      target[rank] = value[rank][0].bytes;
+    if (update.getState()) {
+      std::string name = update.getState()->str();
+      states_.at(name).updated = value;
+      readable_[name] = value;
+      return success();
+    }
+    std::vector<Bytes> bytes;
+    for (const Items &items : value)
+      bytes.push_back(items[0].bytes);
+    if (update.getRole() == ir::Role::Gradient)
+      outputs_.gradients.back() = std::move(bytes);
+    else if (update.getGate())
+      gatedWeights_ = std::move(bytes);
+    else
+      outputs_.weights.back() = std::move(bytes);
     return success();
   }
 
@@ -136,6 +264,8 @@ private:
     FailureOr<Everyone> result =
         TypeSwitch<Operation *, FailureOr<Everyone>>(&op)
             .Case([&](ir::AllReduceOp reduce) {
+              if (ir::isScalar(reduce.getInput().getType()))
+                return fold(op, allGather(in(reduce.getInput())), reduce.getKind());
               return allReduce(op, in(reduce.getInput()), reduce.getKind(),
                                reduce.getCodec().value_or(nullptr));
             })
@@ -146,21 +276,44 @@ private:
             .Case([&](ir::ConcatOp join) { return FailureOr(concat(in(join.getInput()))); })
             .Case([&](ir::AllToAllOp move) { return FailureOr(allToAll(in(move.getInput()))); })
             .Case([&](ir::AllGatherOp move) { return FailureOr(allGather(in(move.getInput()))); })
-            .Case(
-                [&](ir::EncodeOp code) { return encode(op, in(code.getInput()), code.getCodec()); })
-            .Case([&](ir::DecodeOp code) {
-              return decode(op, in(code.getInput()), codecOf(code.getInput().getType()));
+            .Case([&](ir::EncodeOp code) {
+              return encode(op, in(code.getInput()), code.getCodec(), ir::drawNumber(code));
+            })
+            .Case([&](ir::DecodeOp code) -> FailureOr<Everyone> {
+              ir::CodecAttrInterface codec = codecOf(code.getInput().getType());
+              ir::EncodeOp encode = ir::encodeOf(code.getInput());
+              if (codec.decodeIsRandom() && !encode)
+                return op.emitOpError() << "expects packed values of one bagua.encode: the numbers "
+                                           "that it drew are drawn again";
+              return decode(op, in(code.getInput()), codec, encode ? ir::drawNumber(encode) : 0);
             })
             .Case([&](ir::ReduceOp reduce) {
               return fold(op, in(reduce.getInput()), reduce.getKind());
             })
-            .Case([&](ir::NeighborExchangeOp move) {
-              return FailureOr(exchange(in(move.getInput()), move.getTopology()));
+            .Case([&](ir::NeighborExchangeOp move) -> FailureOr<Everyone> {
+              FailureOr<int64_t> round = roundOf(op, move.getRound());
+              if (failed(round))
+                return failure();
+              return exchange(in(move.getInput()), move.getTopology(), *round);
             })
-            .Case([&](ir::MixOp mixing) {
-              return mix(op, in(mixing.getValue()), in(mixing.getNeighbors()),
-                         mixing.getTopology());
+            .Case([&](ir::MixOp mixing) -> FailureOr<Everyone> {
+              FailureOr<int64_t> round = roundOf(op, mixing.getRound());
+              if (failed(round))
+                return failure();
+              return mix(op, in(mixing.getValue()), in(mixing.getNeighbors()), mixing.getTopology(),
+                         *round);
             })
+            .Case([&](ir::ReadOp read) -> FailureOr<Everyone> {
+              std::string name = read.getState().str();
+              auto updated = readable_.find(name);
+              return updated == readable_.end() ? states_.at(name).committed : updated->second;
+            })
+            .Case([&](ir::MapOp map) { return runMap(map); })
+            .Case([&](ir::DotOp dot) {
+              return reduced(op, "dot", {&in(dot.getLhs()), &in(dot.getRhs())});
+            })
+            .Case([&](ir::NormOp norm) { return reduced(op, "norm", {&in(norm.getInput())}); })
+            .Case([&](ir::RandomOp random) { return draw(random); })
             .Default([](Operation *unknown) {
               return unknown->emitOpError("is not known to the interpreter of the bagua level");
             });
@@ -177,27 +330,27 @@ private:
   }
 
   /// First element of shard `index`; shard `world_` begins at the end.
-  int64_t shardBegin(int64_t index) const {
-    int64_t grains = (inputs_.length + grain_ - 1) / grain_;
-    return std::min(inputs_.length, index * grains / world_ * grain_);
-  }
+  int64_t shardBegin(int64_t index) const { return shardBegin(inputs_, grain_, index); }
 
   FailureOr<Everyone> allReduce(Operation &op, const Everyone &buckets, ir::ReduceKind kind,
                                 ir::CodecAttrInterface codec) {
     if (world_ == 1)
       return buckets;
+    int64_t number = codec ? ir::drawNumber(&op) : 0;
     FailureOr<Everyone> value = split(buckets);
-    if (codec && failed(value = encode(op, *value, codec)))
+    if (codec && failed(value = encode(op, *value, codec, number)))
       return failure();
     value = allToAll(*value);
-    if (codec && failed(value = decode(op, *value, codec)))
+    allReduceIsOwn_ = true; // Everyone's version of one's own shard.
+    if (codec && failed(value = decode(op, *value, codec, number)))
       return failure();
     if (failed(value = fold(op, *value, kind)))
       return failure();
-    if (codec && failed(value = encode(op, *value, codec)))
+    if (codec && failed(value = encode(op, *value, codec, number + 1)))
       return failure();
     value = allGather(*value);
-    if (codec && failed(value = decode(op, *value, codec)))
+    allReduceIsOwn_ = false;
+    if (codec && failed(value = decode(op, *value, codec, number + 1)))
       return failure();
     return concat(*value);
   }
@@ -251,17 +404,41 @@ private:
     return result;
   }
 
-  int64_t peerAt(int64_t rank, int64_t offset) const {
-    return ((rank + offset) % world_ + world_) % world_;
+  // ---- Topologies ----
+
+  FailureOr<int64_t> roundOf(Operation &op, Value round) {
+    return round ? shared(op, round, "a round") : inputs_.firstStep + step_;
   }
 
-  /// A peer that several offsets name sends once.
-  Everyone exchange(const Everyone &values, ir::TopologyAttr topology) {
+  /// Whom rank `rank` hears with an entry of `topology`.
+  int64_t heard(ir::TopologyAttrInterface topology, int64_t rank, int64_t round,
+                int64_t entry) const {
+    int64_t n = world_, lower = n / 2, upper = n - lower;
+    auto mod = [](int64_t a, int64_t b) { return (a % b + b) % b; };
+    switch (topology.getPeerMap()) {
+    case ir::PeerMap::Rotate: // Others send as far as we do.
+      return mod(rank - topology.distance(n, round, entry), n);
+    case ir::PeerMap::RoundRobin:
+      return mod(round - rank, n);
+    case ir::PeerMap::ShiftOne: {
+      if (rank < lower)
+        return lower + mod(round + rank, upper);
+      int64_t partner = mod(rank - lower - round, upper);
+      return partner < lower ? partner : rank;
+    }
+    case ir::PeerMap::Pairing:
+      return rt::pairingPartner(topology.pairingSeed(), round, n, rank);
+    }
+    llvm_unreachable("a peer map of an unknown kind");
+  }
+
+  /// A peer that several entries name sends once.
+  Everyone exchange(const Everyone &values, ir::TopologyAttrInterface topology, int64_t round) {
     Everyone result(values.size());
     for (int64_t target = 0; target < world_; ++target) {
       std::vector<bool> received(static_cast<size_t>(world_));
-      for (int64_t offset : topology.getOffsets()) {
-        int64_t source = peerAt(target, offset);
+      for (int64_t entry = 0; entry < topology.entries(world_); ++entry) {
+        int64_t source = heard(topology, target, round, entry);
         result[target].push_back(received[source] ? values[source][0]
                                                   : transfer(source, target, values[source][0]));
         received[source] = true;
@@ -288,45 +465,95 @@ private:
 
   static Item launch(const kernels::Kernel &kernel, const std::vector<const Item *> &inputs,
                      int64_t outputBytes, const std::vector<double> &scalars = {}) {
-    Item result{inputs[0]->count, Bytes(static_cast<size_t>(outputBytes))};
+    return launch(kernel, inputs, inputs[0]->count, outputBytes, scalars);
+  }
+
+  static Item launch(const kernels::Kernel &kernel, const std::vector<const Item *> &inputs,
+                     int64_t elements, int64_t outputBytes,
+                     const std::vector<double> &scalars = {}) {
+    Item result{elements, Bytes(static_cast<size_t>(outputBytes))};
     std::vector<std::span<const std::byte>> sources;
     for (const Item *input : inputs)
       sources.emplace_back(input->bytes);
     std::span<std::byte> target = result.bytes;
-    size_t count = static_cast<size_t>(result.count);
+    auto count = static_cast<size_t>(elements);
     if (count > 0)
       kernel.run(kernel, {sources, {&target, 1}, scalars, count}, 0, count);
     return result;
   }
 
-  FailureOr<Everyone> encode(Operation &op, const Everyone &values, ir::CodecAttrInterface codec) {
-    FailureOr<kernels::Kernel> found =
-        kernel(op, codec.getEncodeKernel(), codec.getKernelAttributes());
-    if (failed(found))
-      return failure();
-    return map(values, [&](const Item &item) {
-      return launch(*found, {&item}, codec.packedBytes(item.count));
-    });
+  // ---- Random numbers ----
+
+  /// What a kernel draws from: seed, step, rank (-1: all alike), bucket, op, first element.
+  std::vector<double> drawScalars(int64_t seed, int64_t rank, int64_t number, int64_t first) const {
+    std::vector<double> scalars;
+    for (int64_t value : {seed, inputs_.firstStep + step_, rank, inputs_.bucket, number, first})
+      scalars.push_back(static_cast<double>(value));
+    return scalars;
   }
 
-  FailureOr<Everyone> decode(Operation &op, const Everyone &values, ir::CodecAttrInterface codec) {
-    FailureOr<kernels::Kernel> found =
-        kernel(op, codec.getDecodeKernel(), codec.getKernelAttributes());
+  FailureOr<Everyone> draw(ir::RandomOp random) {
+    FailureOr<kernels::Kernel> found = kernel(*random.getOperation(), "random_uniform");
     if (failed(found))
       return failure();
-    return map(values, [&](const Item &item) {
-      return launch(*found, {&item}, item.count * inputs_.elementBytes());
-    });
-  }
-
-  template <typename Function> static Everyone map(const Everyone &values, Function function) {
     Everyone result;
-    for (const Items &items : values) {
-      Items &mapped = result.emplace_back();
-      for (const Item &item : items)
-        mapped.push_back(function(item));
+    bool isShared = random.getDraw() == ir::Draw::Shared;
+    for (int64_t rank = 0; rank < world_; ++rank) {
+      FailureOr<int64_t> seed = scalars_[rank].tryInteger(random.getSeed());
+      if (failed(seed))
+        return failure();
+      result.push_back(
+          {launch(*found, {}, inputs_.length, inputs_.length * inputs_.elementBytes(),
+                  drawScalars(*seed, isShared ? -1 : rank, ir::drawNumber(random), 0))});
     }
     return result;
+  }
+
+  /// First element, in the bucket, of item `index` of rank `rank`, which is of type `type`.
+  int64_t firstElement(Type type, int64_t rank, int64_t index) const {
+    auto per = dyn_cast<ir::PerType>(type);
+    if (!ir::shardGroup(ir::unpacked(per ? per.getElement() : type)))
+      return 0;
+    return shardBegin(per && !per.getOwn() ? index : rank);
+  }
+
+  /// `type`: of the values, packed or not; all_reduce has the shards of everyone or its own.
+  FailureOr<Everyone> recode(Operation &op, const Everyone &values, StringRef kernelName,
+                             ir::CodecAttrInterface codec, bool isEncode, int64_t number) {
+    FailureOr<kernels::Kernel> found = kernel(op, kernelName, codec.getKernelAttributes());
+    if (failed(found))
+      return failure();
+    bool draws = isEncode ? codec.isRandom() : codec.decodeIsRandom();
+    Everyone result;
+    for (int64_t rank = 0; rank < world_; ++rank) {
+      Items &items = result.emplace_back();
+      for (auto [index, item] : llvm::enumerate(values[rank])) {
+        std::vector<double> scalars;
+        if (draws) // Who decodes draws what the sender drew, so that must not depend on the sender.
+          scalars = drawScalars(seed_, codec.decodeIsRandom() ? -1 : rank, number,
+                                firstOf(op, rank, static_cast<int64_t>(index)));
+        int64_t bytes =
+            isEncode ? codec.packedBytes(item.count) : item.count * inputs_.elementBytes();
+        items.push_back(launch(*found, {&item}, bytes, scalars));
+      }
+    }
+    return result;
+  }
+
+  int64_t firstOf(Operation &op, int64_t rank, int64_t index) const {
+    if (isa<ir::AllReduceOp>(op)) // The shards of all, or one's own.
+      return shardBegin(allReduceIsOwn_ ? rank : index);
+    return firstElement(op.getOperand(0).getType(), rank, index);
+  }
+
+  FailureOr<Everyone> encode(Operation &op, const Everyone &values, ir::CodecAttrInterface codec,
+                             int64_t number) {
+    return recode(op, values, codec.getEncodeKernel(), codec, /*isEncode=*/true, number);
+  }
+
+  FailureOr<Everyone> decode(Operation &op, const Everyone &values, ir::CodecAttrInterface codec,
+                             int64_t number) {
+    return recode(op, values, codec.getDecodeKernel(), codec, /*isEncode=*/false, number);
   }
 
   FailureOr<Everyone> fold(Operation &op, const Everyone &values, ir::ReduceKind kind) {
@@ -347,41 +574,248 @@ private:
   }
 
   FailureOr<Everyone> mix(Operation &op, const Everyone &values, const Everyone &neighbors,
-                          ir::TopologyAttr topology) {
+                          ir::TopologyAttrInterface topology, int64_t round) {
     FailureOr<kernels::Kernel> found = kernel(op, "mix");
     if (failed(found))
       return failure();
-    SmallVector<int64_t> weights = topology.getCommonNumerators();
-    double denominator = static_cast<double>(topology.getCommonDenominator());
     Everyone result;
     for (int64_t rank = 0; rank < world_; ++rank) {
-      std::vector<int64_t> peers, numerators; // Distinct, without oneself.
+      std::vector<int64_t> peers; // Distinct, without oneself.
+      std::vector<ir::Rational> weights;
       std::vector<const Item *> inputs{&values[rank][0]};
-      for (auto [j, offset] : llvm::enumerate(topology.getOffsets())) {
-        int64_t peer = peerAt(rank, offset);
+      for (int64_t entry = 0; entry < topology.entries(world_); ++entry) {
+        int64_t peer = heard(topology, rank, round, entry);
         if (peer == rank)
           continue;
+        ir::Rational weight = topology.weight(world_, entry); // Of one denominator.
         auto known = std::find(peers.begin(), peers.end(), peer);
         if (known != peers.end()) {
-          numerators[known - peers.begin()] += weights[j];
+          weights[known - peers.begin()].numerator += weight.numerator;
           continue;
         }
         peers.push_back(peer);
-        numerators.push_back(weights[j]);
-        inputs.push_back(&neighbors[rank][j]);
+        weights.push_back(weight);
+        inputs.push_back(&neighbors[rank][entry]);
       }
       if (peers.empty()) {
         result.push_back(values[rank]);
         continue;
       }
       std::vector<double> scalars;
-      for (int64_t numerator : numerators)
-        scalars.push_back(static_cast<double>(numerator) / denominator);
+      for (ir::Rational weight : weights)
+        scalars.push_back(static_cast<double>(weight.numerator) /
+                          static_cast<double>(weight.denominator));
       result.push_back({launch(*found, inputs, inputs_.length * inputs_.elementBytes(), scalars)});
     }
     return result;
   }
+
+  /// `dot` or `norm`: one element of each rank's items.
+  FailureOr<Everyone> reduced(Operation &op, StringRef name,
+                              const std::vector<const Everyone *> &operands) {
+    FailureOr<kernels::Kernel> found = kernel(op, name);
+    if (failed(found))
+      return failure();
+    Everyone result;
+    for (int64_t rank = 0; rank < world_; ++rank) {
+      std::vector<const Item *> inputs;
+      for (const Everyone *operand : operands)
+        inputs.push_back(&(*operand)[rank][0]);
+      Item item{1, Bytes(static_cast<size_t>(inputs_.elementBytes()))}; // Of nothing: 0.
+      if (inputs[0]->count > 0)
+        item.bytes = launch(*found, inputs, inputs_.elementBytes()).bytes;
+      result.push_back({std::move(item)});
+    }
+    return result;
+  }
+
+  // ---- Maps: the expression at each element, by the rules of IEEE 754 ----
+
+  FailureOr<Everyone> runMap(ir::MapOp map) {
+    Everyone result;
+    for (int64_t rank = 0; rank < world_; ++rank) {
+      std::vector<double> scalars;
+      for (Value scalar : map.getScalars()) {
+        FailureOr<double> value = scalars_[rank].tryReal(scalar);
+        if (failed(value))
+          return failure();
+        scalars.push_back(*value);
+      }
+      result.push_back(inputs_.dtype == kernels::DType::F32 ? mapped<float>(map, rank, scalars)
+                                                            : mapped<double>(map, rank, scalars));
+    }
+    return result;
+  }
+
+  template <typename T> Items mapped(ir::MapOp map, int64_t rank, ArrayRef<double> scalars) {
+    std::vector<const Items *> operands;
+    const Items *model = nullptr; // Of the result's domain.
+    for (Value value : map.getValues()) {
+      operands.push_back(&values_.at(value)[rank]);
+      if (value.getType() == map.getResult().getType())
+        model = operands.back();
+    }
+    Items result;
+    for (size_t j = 0; j < model->size(); ++j) {
+      Item item{(*model)[j].count, Bytes((*model)[j].bytes.size())};
+      for (int64_t i = 0; i < item.count; ++i) {
+        auto element = [&](int64_t operand) {
+          const Items &items = *operands[static_cast<size_t>(operand)];
+          bool isOne = ir::isScalar(map.getValues()[operand].getType());
+          const Item &of = items.size() == 1 ? items[0] : items[j];
+          T value;
+          std::memcpy(&value, of.bytes.data() + (isOne ? 0 : i) * sizeof(T), sizeof(T));
+          return value;
+        };
+        T value = evaluate<T>(map, element, scalars);
+        if (std::isnan(value)) // K5: one NaN for all.
+          value = std::numeric_limits<T>::quiet_NaN();
+        std::memcpy(item.bytes.data() + i * sizeof(T), &value, sizeof(T));
+      }
+      result.push_back(std::move(item));
+    }
+    return result;
+  }
+
+  /// The smaller; NaN if one is, and -0 is smaller than +0.
+  template <typename T> static T minimum(T a, T b) {
+    if (std::isnan(a) || std::isnan(b))
+      return std::numeric_limits<T>::quiet_NaN();
+    return a < b || (a == b && std::signbit(a)) ? a : b;
+  }
+
+  template <typename T, typename Element>
+  static T evaluate(ir::MapOp map, Element element, ArrayRef<double> scalars) {
+    std::vector<T> results; // Conditions are 0 or 1.
+    ArrayRef<int64_t> code = map.getCode();
+    for (size_t at = 0; at < code.size(); at += ir::kMapStride) {
+      auto what = static_cast<ir::MapCode>(code[at]);
+      unsigned arity = ir::mapArity(what);
+      auto operand = [&](size_t i) {
+        return arity > i ? results[static_cast<size_t>(code[at + 1 + i])] : T(0);
+      };
+      T a = operand(0), b = operand(1), c = operand(2);
+      auto value = [&]() -> T {
+        switch (what) {
+        case ir::MapCode::Input:
+          return element(code[at + 1]);
+        case ir::MapCode::Scalar:
+          return static_cast<T>(scalars[static_cast<size_t>(code[at + 1])]);
+        case ir::MapCode::Constant:
+          return static_cast<T>(map.getConstants()[static_cast<size_t>(code[at + 1])]);
+        case ir::MapCode::Add:
+          return a + b;
+        case ir::MapCode::Sub:
+          return a - b;
+        case ir::MapCode::Mul:
+          return a * b;
+        case ir::MapCode::Div:
+          return a / b;
+        case ir::MapCode::Fma:
+          return std::fma(a, b, c);
+        case ir::MapCode::Sqrt:
+          return std::sqrt(a);
+        case ir::MapCode::Neg:
+          return -a;
+        case ir::MapCode::Abs:
+          return std::fabs(a);
+        case ir::MapCode::Sign:
+          return a == 0 || std::isnan(a) ? a : std::copysign(T(1), a);
+        case ir::MapCode::Min:
+          return minimum(a, b);
+        case ir::MapCode::Max:
+          return -minimum(-a, -b);
+        case ir::MapCode::Rint:
+          return std::nearbyint(a);
+        case ir::MapCode::Floor:
+          return std::floor(a);
+        case ir::MapCode::Lt:
+          return a < b;
+        case ir::MapCode::Le:
+          return a <= b;
+        case ir::MapCode::Eq:
+          return a == b;
+        case ir::MapCode::Ne:
+          return a != b;
+        case ir::MapCode::And:
+          return a != 0 && b != 0;
+        case ir::MapCode::Or:
+          return a != 0 || b != 0;
+        case ir::MapCode::Not:
+          return a == 0;
+        case ir::MapCode::Select:
+          return a != 0 ? b : c;
+        }
+        llvm_unreachable("verified");
+      };
+      results.push_back(value());
+    }
+    return results.back();
+  }
 };
+
+/// The initial value of a state, on every rank.
+Everyone initialValue(ir::StateOp state, const Inputs &inputs) {
+  auto per = dyn_cast<ir::PerType>(state.getType());
+  int64_t grain = ir::grain(state->getParentOfType<ir::AlgorithmOp>());
+  int64_t copies = per ? cast<ir::TopologyAttrInterface>(per.getOver()).entries(inputs.world) : 1;
+  double initial = state.getInitial().convertToDouble();
+  Everyone everyone;
+  for (int64_t rank = 0; rank < inputs.world; ++rank) {
+    Item item{inputs.length, inputs.weights[static_cast<size_t>(rank)]};
+    if (!state.getInitialWeight()) {
+      if (ir::isScalar(state.getType()))
+        item.count = 1;
+      else if (ir::shardGroup(state.getType()))
+        item.count = Interpreter::shardBegin(inputs, grain, rank + 1) -
+                     Interpreter::shardBegin(inputs, grain, rank);
+      item.bytes.resize(static_cast<size_t>(item.count * inputs.elementBytes()));
+      auto narrow = static_cast<float>(initial);
+      for (int64_t i = 0; i < item.count; ++i) {
+        std::byte *at = item.bytes.data() + i * inputs.elementBytes();
+        if (inputs.dtype == kernels::DType::F32)
+          std::memcpy(at, &narrow, sizeof(narrow));
+        else
+          std::memcpy(at, &initial, sizeof(initial));
+      }
+    }
+    everyone.push_back(Items(static_cast<size_t>(copies), item));
+  }
+  return everyone;
+}
+
+/// The module with the bodies of called functions in their callers' place.
+FailureOr<OwningOpRef<ModuleOp>> inlined(ModuleOp module) {
+  OwningOpRef<ModuleOp> copy = module.clone();
+  PassManager passes(module.getContext());
+  passes.addPass(createInlineFunctions());
+  if (failed(passes.run(*copy)))
+    return failure();
+  return copy;
+}
+
+LogicalResult checkParameters(ArrayRef<ir::AlgorithmOp> algorithms, const Inputs &inputs) {
+  for (ir::AlgorithmOp algorithm : algorithms) {
+    auto check = [&](const std::map<std::string, double> &given, bool eachStep) -> LogicalResult {
+      for (const auto &[name, value] : given) {
+        SmallVector<ir::AlgorithmOp::Parameter> parameters = algorithm.getParameters();
+        auto *found = llvm::find_if(parameters, [&](const auto &p) { return p.name == name; });
+        if (found == parameters.end())
+          return algorithm.emitOpError("has no parameter '") << name << "'";
+        if (eachStep && !found->perStep)
+          return algorithm.emitOpError("expects parameter '")
+                 << name << "' to have one value for all steps: it is not per_step";
+      }
+      return success();
+    };
+    if (failed(check(inputs.parameters, false)))
+      return failure();
+    for (const auto &given : inputs.stepParameters)
+      if (failed(check(given, true)))
+        return failure();
+  }
+  return success();
+}
 
 } // namespace
 
@@ -389,21 +823,64 @@ FailureOr<Outputs> interpretBagua(ModuleOp module, const Inputs &inputs,
                                   const InterpreterOptions &options) {
   if (failed(checkInputs(module, inputs)))
     return failure();
-  Outputs outputs;
-  SmallVector<ir::OnOp> handlers;
-  for (ir::Event event : {ir::Event::BeforeForward, ir::Event::Gradient, ir::Event::AfterUpdate})
-    for (auto algorithm : module.getOps<ir::AlgorithmOp>())
-      for (auto on : algorithm.getBody().getOps<ir::OnOp>())
-        if (on.getEvent() == event)
-          handlers.push_back(on);
-  if (handlers.empty())
+  OwningOpRef<ModuleOp> copy;
+  if (!module.getOps<func::FuncOp>().empty() ||
+      module.walk([](ir::CallOp) { return WalkResult::interrupt(); }).wasInterrupted()) {
+    FailureOr<OwningOpRef<ModuleOp>> done = inlined(module);
+    if (failed(done))
+      return failure();
+    copy = std::move(*done);
+    module = *copy;
+  }
+  auto algorithms = llvm::to_vector(module.getOps<ir::AlgorithmOp>());
+  if (algorithms.empty())
     return module.emitError("expects an algorithm (bagua.algorithm) to interpret");
+  if (failed(checkParameters(algorithms, inputs)))
+    return failure();
+  Outputs outputs;
+  bool ownsUpdate = llvm::any_of(algorithms, [](ir::AlgorithmOp a) { return a.getOwnsUpdate(); });
+  std::vector<States> states(algorithms.size()); // Two algorithms may use one name.
+  for (auto [algorithm, own] : llvm::zip(algorithms, states))
+    for (auto state : algorithm.getBody().getOps<ir::StateOp>())
+      own[state.getSymName().str()].committed = initialValue(state, inputs);
   for (int64_t step = 0; step < inputs.steps; ++step) {
     beginStep(inputs, outputs);
-    for (ir::OnOp on : handlers)
-      if (failed(Interpreter(inputs, options, outputs).run(on)))
-        return failure();
+    std::vector<Interpreter> interpreters;
+    for (States &own : states)
+      interpreters.emplace_back(inputs, options, own, outputs);
+    auto run = [&](ir::Event event) -> LogicalResult {
+      for (auto [algorithm, interpreter] : llvm::zip(algorithms, interpreters))
+        for (auto on : algorithm.getBody().getOps<ir::OnOp>())
+          if (on.getEvent() == event && failed(interpreter.run(on)))
+            return failure();
+      return success();
+    };
+    if (failed(run(ir::Event::BeforeForward)) || failed(run(ir::Event::Gradient)))
+      return failure();
+    if (!outputs.finite.back()) {
+      for (States &own : states)
+        for (auto &[name, state] : own)
+          state.updated.reset();
+      continue;
+    }
+    for (Interpreter &interpreter : interpreters)
+      interpreter.openGates();
+    if (!ownsUpdate)
+      jobStep(inputs, outputs);
+    if (failed(run(ir::Event::AfterUpdate)))
+      return failure();
+    for (Interpreter &interpreter : interpreters)
+      interpreter.commit();
   }
+  for (States &own : states)
+    for (auto &[name, state] : own) {
+      std::vector<Bytes> &ranks = outputs.states[name];
+      for (const Items &items : state.committed) {
+        Bytes &bytes = ranks.emplace_back();
+        for (const Item &item : items)
+          bytes.insert(bytes.end(), item.bytes.begin(), item.bytes.end());
+      }
+    }
   return outputs;
 }
 

@@ -122,6 +122,13 @@ void fillInputs(Inputs &inputs, uint64_t seed, Fill fill) {
   }
 }
 
+void fillFiniteInputs(Inputs &inputs, uint64_t seed, Fill fill) {
+  fillInputs(inputs, seed, Fill::Normal);
+  std::vector<std::vector<Bytes>> gradients = std::move(inputs.gradients);
+  fillInputs(inputs, seed, fill);
+  inputs.gradients = std::move(gradients);
+}
+
 std::string hashHex(const Bytes &bytes) {
   uint64_t hash = fnv1a(bytes);
   constexpr char kDigits[] = "0123456789abcdef";

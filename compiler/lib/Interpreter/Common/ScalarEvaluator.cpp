@@ -69,17 +69,6 @@ Integer compare(arith::CmpIPredicate predicate, int64_t a, int64_t b) {
   return {};
 }
 
-/// Squarings in a fixed order, as in the runtime: pow() does not promise the same bits everywhere.
-double powInt(double base, int64_t exponent) {
-  uint64_t left =
-      exponent < 0 ? 0 - static_cast<uint64_t>(exponent) : static_cast<uint64_t>(exponent);
-  double result = 1.0;
-  for (double square = base; left != 0; left >>= 1, square *= square)
-    if (left & 1)
-      result *= square;
-  return exponent < 0 ? 1.0 / result : result;
-}
-
 template <typename F> Integer checked(F builtin, int64_t a, int64_t b) {
   int64_t result = 0;
   if (builtin(a, b, &result))
@@ -126,6 +115,16 @@ double binaryReal(Operation *op, double a, double b) {
 }
 
 } // namespace
+
+double powInt(double base, int64_t exponent) {
+  uint64_t left =
+      exponent < 0 ? 0 - static_cast<uint64_t>(exponent) : static_cast<uint64_t>(exponent);
+  double result = 1.0;
+  for (double square = base; left != 0; left >>= 1, square *= square)
+    if (left & 1)
+      result *= square;
+  return exponent < 0 ? 1.0 / result : result;
+}
 
 bool ScalarEvaluator::isArithmetic(Operation *op) {
   if (isa<arith::AndIOp, arith::OrIOp, arith::XOrIOp>(op)) // Of conditions, not of bits.

@@ -63,6 +63,13 @@ void expandAllReduce(ir::AllReduceOp op) {
   FlatSymbolRefAttr group = op.getGroupAttr();
   if (!group)
     group = FlatSymbolRefAttr::get(op.getContext(), ir::kWorldGroup);
+  if (ir::isScalar(input.getType())) { // Nothing to share out.
+    Value all = ir::AllGatherOp::create(builder, loc, input, group);
+    Value reduced = ir::ReduceOp::create(builder, loc, op.getKind(), all);
+    op.getResult().replaceAllUsesWith(reduced);
+    op.erase();
+    return;
+  }
   ir::CodecAttrInterface codec = op.getCodec().value_or(nullptr);
   Value world = ir::WorldOp::create(builder, loc);
   Value one = arith::ConstantIndexOp::create(builder, loc, 1);

@@ -36,8 +36,10 @@ private:
           return failure();
         continue;
       }
-      bool uniform =
-          isa<ir::WorldOp, ir::StepOp>(op) || isa_and_nonnull<arith::ArithDialect>(op.getDialect());
+      bool uniform = isa<ir::WorldOp, ir::StepOp, ir::ToF64Op, ir::PowerOp>(op) ||
+                     isa_and_nonnull<arith::ArithDialect>(op.getDialect());
+      if (failed(verifyShared(op)))
+        return failure();
       Operation *cause = uniform ? causeAmong(op.getOperands()) : &op;
       if (cause)
         for (Value result : op.getResults())
@@ -46,15 +48,31 @@ private:
     return success();
   }
 
+  LogicalResult verify(Operation *op, Value value, StringRef what) {
+    Operation *cause = value ? causes_.lookup(value) : nullptr;
+    if (!cause)
+      return success();
+    InFlightDiagnostic diagnostic =
+        op->emitOpError() << "expects " << what
+                          << " that is the same on all ranks, from bagua.world, bagua.step, "
+                             "parameters and constants";
+    diagnostic.attachNote(cause->getLoc()) << "got one that depends on " << cause->getName();
+    return diagnostic;
+  }
+
+  LogicalResult verifyShared(Operation &op) {
+    if (auto exchange = dyn_cast<ir::NeighborExchangeOp>(op))
+      return verify(&op, exchange.getRound(), "a round");
+    if (auto mix = dyn_cast<ir::MixOp>(op))
+      return verify(&op, mix.getRound(), "a round");
+    if (auto random = dyn_cast<ir::RandomOp>(op); random && random.getDraw() == ir::Draw::Shared)
+      return verify(&op, random.getSeed(), "a seed");
+    return success();
+  }
+
   LogicalResult visit(scf::IfOp branch) {
-    if (Operation *cause = causes_.lookup(branch.getCondition())) {
-      InFlightDiagnostic diagnostic =
-          branch.emitOpError()
-          << "expects a condition that is the same on all ranks, from bagua.world, "
-             "bagua.step and constants";
-      diagnostic.attachNote(cause->getLoc()) << "got one that depends on " << cause->getName();
-      return diagnostic;
-    }
+    if (failed(verify(branch, branch.getCondition(), "a condition")))
+      return failure();
     for (Region *region : branch.getRegions())
       if (!region->empty() && failed(visit(region->front())))
         return failure();

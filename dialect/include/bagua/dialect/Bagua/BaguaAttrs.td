@@ -28,6 +28,11 @@ def Bagua_ShardAttr : Bagua_Attr<"Shard", "shard",
   let genVerifyDecl = 1;
 }
 
+def Bagua_ScalarAttr : Bagua_Attr<"Scalar", "scalar",
+    [DeclareAttrInterfaceMethods<VerifiableTensorEncoding>]> {
+  let summary = "Domain of a tensor of one element";
+}
+
 // ---- Codecs ----
 
 def Bagua_MinMaxAttr : Bagua_Attr<"MinMax", "minmax",
@@ -45,7 +50,12 @@ def Bagua_MinMaxAttr : Bagua_Attr<"MinMax", "minmax",
 
 // ---- Topologies ----
 
-def Bagua_TopologyAttr : Bagua_Attr<"Topology", "topology"> {
+class Bagua_Topology<string name, string attrMnemonic> : Bagua_Attr<name, attrMnemonic,
+    [DeclareAttrInterfaceMethods<Bagua_TopologyAttrInterface>]>;
+class Bagua_PairTopology<string name, string attrMnemonic> : Bagua_Attr<name, attrMnemonic,
+    [DeclareAttrInterfaceMethods<Bagua_TopologyAttrInterface, ["period"]>]>;
+
+def Bagua_TopologyAttr : Bagua_Topology<"Topology", "topology"> {
   let summary = "Neighbours at fixed rank offsets, and their weights";
   let description = [{
     Rank r hears from ranks (r + offset) mod n. Weights are exact rationals in (0, 1]; the self weight is
@@ -64,6 +74,45 @@ def Bagua_TopologyAttr : Bagua_Attr<"Topology", "topology"> {
     /// Weights as numerators over getCommonDenominator().
     ::llvm::SmallVector<int64_t> getCommonNumerators() const;
   }];
+}
+
+def Bagua_ExponentialAttr : Bagua_Topology<"Exponential", "exponential"> {
+  let summary = "Neighbours at offsets 1, 2, 4, … below the world's size, equal weights";
+  let description = [{
+    K = ceil(log2 n) entries, at most 16; entry k hears rank (r + 2^k) mod n with weight 1 / (K + 1).
+  }];
+}
+
+def Bagua_OnePeerExponentialAttr : Bagua_PairTopology<"OnePeerExponential", "one_peer_exponential"> {
+  let summary = "One neighbour a round, at offsets 1, 2, 4, … in turn; directed";
+  let description = [{
+    In round t rank r sends to (r + 2^(t mod ceil(log2 n))) mod n, weight 1/2; exponents are at most 15.
+  }];
+}
+
+def Bagua_TorusAttr : Bagua_Topology<"Torus", "torus"> {
+  let summary = "Neighbours at offsets -1, 1, -columns, columns, weights 1/5";
+  let description = [{ Example: `#bagua.torus<columns = 4>` }];
+  let parameters = (ins "int64_t":$columns);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+}
+
+def Bagua_RoundRobinAttr : Bagua_PairTopology<"RoundRobin", "round_robin"> {
+  let summary = "Everyone meets everyone: in round t rank r and rank (t - r) mod n, weight 1/2";
+}
+
+def Bagua_ShiftOneAttr : Bagua_PairTopology<"ShiftOne", "shift_one"> {
+  let summary = "Ranks of the lower half meet those of the upper half in turn, weight 1/2";
+}
+
+def Bagua_PairingAttr : Bagua_Attr<"Pairing", "pairing",
+    [DeclareAttrInterfaceMethods<Bagua_TopologyAttrInterface, ["period", "pairingSeed"]>]> {
+  let summary = "A random perfect matching for each round, weight 1/2; one rank of an odd world is idle";
+  let description = [{ Example: `#bagua.pairing<seed = 7>` }];
+  let parameters = (ins "int64_t":$seed);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
 }
 
 // ---- Enumerations ----
@@ -87,13 +136,23 @@ def Bagua_Event : Bagua_Enum<"Event", "point of the step at which a handler star
     I32EnumAttrCase<"AfterUpdate", 2, "after_update">]>;
 def Bagua_EventAttr : Bagua_EnumAttr<Bagua_Event, "event">;
 
-def Bagua_Role : Bagua_Enum<"Role", "one of the job's buffers", [
-    I32EnumAttrCase<"Gradient", 0, "gradient">, I32EnumAttrCase<"Weight", 1, "weight">]>;
+def Bagua_Role : Bagua_Enum<"Role", "one of the job's buffers, or a state", [
+    I32EnumAttrCase<"Gradient", 0, "gradient">, I32EnumAttrCase<"Weight", 1, "weight">,
+    I32EnumAttrCase<"State", 2, "state">]>;
 def Bagua_RoleAttr : Bagua_EnumAttr<Bagua_Role, "role">;
 
 def Bagua_Gate : Bagua_Enum<"Gate", "point of the step that a handler waits for", [
     I32EnumAttrCase<"BeforeUpdate", 0, "before_update">]>;
 def Bagua_GateAttr : Bagua_EnumAttr<Bagua_Gate, "gate">;
+
+def Bagua_OnResize : Bagua_Enum<"OnResize", "what becomes of a state when the world changes", [
+    I32EnumAttrCase<"Mean", 0, "mean">, I32EnumAttrCase<"Zero", 1, "zero">,
+    I32EnumAttrCase<"Repartition", 2, "repartition">]>;
+def Bagua_OnResizeAttr : Bagua_EnumAttr<Bagua_OnResize, "on_resize">;
+
+def Bagua_Draw : Bagua_Enum<"Draw", "whose random numbers are equal", [
+    I32EnumAttrCase<"Shared", 0, "shared">, I32EnumAttrCase<"PerRank", 1, "per_rank">]>;
+def Bagua_DrawAttr : Bagua_EnumAttr<Bagua_Draw, "draw">;
 
 include "bagua/dialect/Bagua/BaguaCodecs.td"
 

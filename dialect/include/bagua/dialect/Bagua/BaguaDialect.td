@@ -12,7 +12,7 @@ def Bagua_Dialect : Dialect {
     SPMD, per bucket, value semantics: every rank runs the same handlers on its own bucket. Meaning and
     numbered constraints: dialect/SPEC.md.
   }];
-  let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::scf::SCFDialect"];
+  let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::func::FuncDialect", "::mlir::scf::SCFDialect"];
   let useDefaultTypePrinterParser = 1;
   let useDefaultAttributePrinterParser = 1;
   let extraClassDeclaration = [{

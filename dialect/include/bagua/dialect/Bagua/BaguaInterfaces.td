@@ -1,4 +1,4 @@
-// What the compiler knows of a codec, built-in or not.
+// What the compiler knows of a codec and of a topology, built-in or not.
 #ifndef BAGUA_INTERFACES
 #define BAGUA_INTERFACES
 
@@ -32,6 +32,43 @@ def Bagua_CodecAttrInterface : AttrInterface<"CodecAttrInterface"> {
                     (ins), "", "return false;">,
     InterfaceMethod<"So does decoding, which must draw those of the encoding.", "bool", "decodeIsRandom",
                     (ins), "", "return false;">,
+  ];
+}
+
+def Bagua_TopologyAttrInterface : AttrInterface<"TopologyAttrInterface"> {
+  let cppNamespace = "::bagua::ir";
+  let description = [{
+    Who hears whom. Rank r has entries 0, 1, …; with each it hears from one rank, which may be itself, and
+    sends to one, by a map that all ranks share. `rotate`: r sends to r + distance and hears r - distance.
+    The other maps pair ranks: r sends to and hears from its partner, and is idle where that is r itself.
+    The round is a number that all ranks share, by default that of the step.
+
+    The weight of an entry is an exact rational. Entries that hear one rank count once, with the sum of their
+    weights; entries that hear oneself do not count (SPEC.md, M1).
+  }];
+  let methods = [
+    InterfaceMethod<"Most entries that any rank of any world has.", "int64_t", "entriesMax">,
+    InterfaceMethod<"Entries in a world of this size.", "int64_t", "entries", (ins "int64_t":$world)>,
+    InterfaceMethod<"The same as index arithmetic.", "::mlir::Value", "buildEntries",
+                    (ins "::mlir::OpBuilder &":$builder, "::mlir::Location":$loc, "::mlir::Value":$world)>,
+    InterfaceMethod<"Equal in every round.", "bool", "isStatic">,
+    InterfaceMethod<"How its entries map ranks to peers.", "::bagua::ir::PeerMap", "getPeerMap">,
+    InterfaceMethod<"`rotate`: how far entry `entry` sends, in [0, world); the entry exists.", "int64_t", "distance",
+                    (ins "int64_t":$world, "int64_t":$round, "int64_t":$entry)>,
+    InterfaceMethod<"The same as index arithmetic; entries that do not exist give any index.", "::mlir::Value",
+                    "buildDistance",
+                    (ins "::mlir::OpBuilder &":$builder, "::mlir::Location":$loc, "::mlir::Value":$world,
+                         "::mlir::Value":$round, "int64_t":$entry)>,
+    InterfaceMethod<"`pairing`: its seed.", "int64_t", "pairingSeed", (ins), "", "return 0;">,
+    InterfaceMethod<"Weight of an entry that exists, before equal ones are merged.", "::bagua::ir::Rational",
+                    "weight", (ins "int64_t":$world, "int64_t":$entry)>,
+    InterfaceMethod<"Its numerator as index arithmetic.", "::mlir::Value", "buildNumerator",
+                    (ins "::mlir::OpBuilder &":$builder, "::mlir::Location":$loc, "::mlir::Value":$world,
+                         "int64_t":$entry)>,
+    InterfaceMethod<"The denominator of all weights as index arithmetic.", "::mlir::Value", "buildDenominator",
+                    (ins "::mlir::OpBuilder &":$builder, "::mlir::Location":$loc, "::mlir::Value":$world)>,
+    InterfaceMethod<"Rounds after which a world of this size sees the same peers again; 0: never.", "int64_t",
+                    "period", (ins "int64_t":$world), "", "return 1;">,
   ];
 }
 

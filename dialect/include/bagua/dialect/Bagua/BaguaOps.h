@@ -5,6 +5,7 @@
 #include "bagua/dialect/Bagua/BaguaTypes.h"
 
 #include "mlir/Bytecode/BytecodeOpInterface.h"
+#include "mlir/IR/OpDefinition.h"
 #include "mlir/IR/OpImplementation.h"
 #include "mlir/IR/RegionKindInterface.h"
 #include "mlir/IR/SymbolTable.h"
@@ -17,6 +18,9 @@ namespace bagua::ir {
 struct CommResource : mlir::SideEffects::Resource::Base<CommResource> {
   mlir::StringRef getName() override { return "bagua.comm"; }
 };
+struct StateResource : mlir::SideEffects::Resource::Base<StateResource> {
+  mlir::StringRef getName() override { return "bagua.state"; }
+};
 /// The job's gradient and weight.
 struct JobResource : mlir::SideEffects::Resource::Base<JobResource> {
   mlir::StringRef getName() override { return "bagua.job"; }
@@ -24,7 +28,7 @@ struct JobResource : mlir::SideEffects::Resource::Base<JobResource> {
 
 llvm::LogicalResult verifyInHandler(mlir::Operation *op);
 
-/// The op stands inside a handler.
+/// The op stands inside a handler, or in a function that handlers call.
 template <typename ConcreteOp> struct InHandler : mlir::OpTrait::TraitBase<ConcreteOp, InHandler> {
   static llvm::LogicalResult verifyTrait(mlir::Operation *op) { return verifyInHandler(op); }
 };
@@ -39,5 +43,13 @@ namespace bagua::ir {
 /// Shards are cut at multiples of this many elements: least common multiple of the blocks of every
 /// codec that `algorithm` names; 1 if none.
 int64_t grain(AlgorithmOp algorithm);
+
+/// Place of `op`, a bagua.random or bagua.encode, among the ops of its algorithm that may draw
+/// random numbers, in the order of the text; all_reduce via a codec stands for two encodes.
+int64_t drawNumber(mlir::Operation *op);
+
+/// The one op whose bytes `packed` are, through communication: a bagua.encode. Null if they may be
+/// of several, or of none that can be seen.
+EncodeOp encodeOf(mlir::Value packed);
 
 } // namespace bagua::ir

@@ -13,6 +13,7 @@ include "mlir/Interfaces/SideEffectInterfaces.td"
 class Bagua_Op<string opMnemonic, list<Trait> traits = []> : Op<Bagua_Dialect, opMnemonic, traits>;
 
 def Bagua_CommResource : Resource<"::bagua::ir::CommResource">;
+def Bagua_StateResource : Resource<"::bagua::ir::StateResource">;
 def Bagua_JobResource : Resource<"::bagua::ir::JobResource">;
 // Not Pure: dropping or duplicating a communication on one rank hangs the others.
 def Bagua_Communicates : MemoryEffects<[MemRead<Bagua_CommResource>, MemWrite<Bagua_CommResource>]>;
@@ -20,13 +21,18 @@ def Bagua_Communicates : MemoryEffects<[MemRead<Bagua_CommResource>, MemWrite<Ba
 // ---- Structure ---------------------------------------------------------------------------------
 
 def Bagua_AlgorithmOp : Bagua_Op<"algorithm", [
-    Symbol, IsolatedFromAbove, SingleBlock, NoTerminator, NoRegionArguments]> {
-  let summary = "A communication algorithm: handlers of the events of a training step";
+    Symbol, SymbolTable, IsolatedFromAbove, SingleBlock, NoTerminator,
+    DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmBlockArgumentNames"]>]> {
+  let summary = "A communication algorithm: its parameters, states, and handlers of the events of a step";
   let description = [{
-    Every rank runs the handlers on each of its buckets.
-    - C1: the body holds `bagua.on` only, at least one.  C2: at most one handler per event.
+    Every rank runs the handlers on each of its buckets. Parameters are the same on all ranks; one that is
+    `per_step` may be set before each step, the others when a bucket is bound.
+    - C1: the body holds `bagua.state` and `bagua.on` only, at least one handler.  C2: at most one per event.
     - C3: the least common multiple of all codec blocks is at most 2^24.
-    - C4: `owns_update` and `reassoc` are not supported yet.
+    - C4: `reassoc` is not supported yet.
+    - C5: parameters are of type index or f64, with a finite default of that type and different names.
+    - C6: with `owns_update`, the handler of `gradient` updates the weight; the job then leaves it alone.
+    - C7: each state is read, and updated unless it begins as the weight.
 
     Example:
     ```mlir
@@ -38,23 +44,54 @@ def Bagua_AlgorithmOp : Bagua_Op<"algorithm", [
     }
     ```
   }];
-  let arguments = (ins SymbolNameAttr:$sym_name);
+  let arguments = (ins SymbolNameAttr:$sym_name, OptionalAttr<StrArrayAttr>:$parameter_names,
+                       OptionalAttr<ArrayAttr>:$parameter_defaults,
+                       OptionalAttr<DenseBoolArrayAttr>:$parameter_per_step, UnitAttr:$owns_update);
   let regions = (region SizedRegion<1>:$body);
-  let assemblyFormat = "$sym_name attr-dict-with-keyword $body";
+  let hasCustomAssemblyFormat = 1;
   let hasVerifier = 1;
   let hasRegionVerifier = 1;
+  let extraClassDeclaration = [{
+    struct Parameter {
+      ::llvm::StringRef name;
+      ::mlir::TypedAttr initial; ///< IntegerAttr of index, or FloatAttr of f64.
+      bool perStep = false;
+      ::mlir::BlockArgument value;
+    };
+    ::llvm::SmallVector<Parameter> getParameters();
+    /// The parameter that `value` is; nothing if it is none.
+    std::optional<Parameter> getParameter(::mlir::Value value);
+  }];
+}
+
+def Bagua_StateOp : Bagua_Op<"state", [Symbol, HasParent<"AlgorithmOp">]> {
+  let summary = "A value that an algorithm keeps from step to step, one for each bucket";
+  let description = [{
+    Begins as `initial` in every element, or, `= weight`, as the job's weight when the bucket is bound.
+    - C1: over the bucket, a shard, a scalar, or one bucket per neighbour.  C2: the initial value is finite.
+    - C3: `= weight` only over the bucket or neighbours.  C4: `mean` over the bucket or a scalar, `repartition`
+      over a shard; `zero` everywhere.
+
+    Examples: `bagua.state @m : bucket = 0.0`, `bagua.state @e : shard<@world> = 0.0 on_resize zero`,
+    `bagua.state @replicas : per<#ring> = weight`
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, TypeAttr:$type, F64Attr:$initial, UnitAttr:$initial_weight,
+                       Bagua_OnResizeAttr:$on_resize);
+  let hasCustomAssemblyFormat = 1;
+  let hasVerifier = 1;
 }
 
 def Bagua_OnOp : Bagua_Op<"on", [HasParent<"AlgorithmOp">, SingleBlock, NoTerminator]> {
   let summary = "Handles one event of the training step";
   let description = [{
     The argument is the job's bucket when the event fires: the gradient for `gradient`, the weight for
-    `before_forward` and `after_update`.
-    - C1: one argument, over the bucket.
+    `before_forward` and `after_update`. A second argument of `gradient` is the weight.
+    - C1: one argument, over the bucket; `gradient` may have two.
     - C2: the body holds ops of `bagua` and scalar `arith`, and `scf.if`.
-    - C3: on each path a role is updated at most once.
-    - C4: `gradient` updates the gradient; `before_forward` updates the weight `at before_update`;
-      `after_update` updates the weight at once.
+    - C3: on each path a role, or a state, is updated at most once.
+    - C4: `gradient` updates the gradient, or, where the algorithm owns the update, the weight `at
+      before_update`; `before_forward` updates the weight `at before_update`; `after_update` updates the weight
+      at once. Each may update states.
 
     Example:
     ```mlir
@@ -67,10 +104,14 @@ def Bagua_OnOp : Bagua_Op<"on", [HasParent<"AlgorithmOp">, SingleBlock, NoTermin
   let hasRegionVerifier = 1;
   let extraClassDeclaration = [{
     ::mlir::BlockArgument getBucket() { return getBody().getArgument(0); }
+    /// The weight that a handler of `gradient` may have besides; null if it has none.
+    ::mlir::BlockArgument getWeight() {
+      return getBody().getNumArguments() > 1 ? getBody().getArgument(1) : ::mlir::BlockArgument();
+    }
   }];
 }
 
-// Emits an error unless the op stands inside a `bagua.on`.
+// Emits an error unless the op stands inside a `bagua.on`, or in a function, for handlers to call.
 def Bagua_InHandler : NativeOpTrait<"InHandler"> {
   let cppNamespace = "::bagua::ir";
 }
@@ -101,6 +142,35 @@ def Bagua_StepOp : Bagua_HandlerOp<"step", [Pure]> {
   let assemblyFormat = "attr-dict";
 }
 
+def Bagua_ToF64Op : Bagua_HandlerOp<"to_f64", [Pure]> {
+  let summary = "An index as f64";
+  let description = [{ Example: `%x = bagua.to_f64 %step` }];
+  let arguments = (ins Index:$input);
+  let results = (outs F64:$result);
+  let assemblyFormat = "$input attr-dict";
+}
+
+def Bagua_PowerOp : Bagua_HandlerOp<"power", [Pure]> {
+  let summary = "An f64 to an integer power, by repeated squaring";
+  let description = [{ Example: `%x = bagua.power %beta, %step` }];
+  let arguments = (ins F64:$base, Index:$exponent);
+  let results = (outs F64:$result);
+  let assemblyFormat = "$base `,` $exponent attr-dict";
+}
+
+def Bagua_CallOp : Bagua_HandlerOp<"call"> {
+  let summary = "Calls a private function of the file, or of the prelude";
+  let description = [{
+    `--bagua-inline-functions` puts the function's body in its place. Until then the name may be one that no
+    symbol of the file has.
+
+    Example: `%m1 = bagua.call @momentum(%m, %g, %beta) : (!bucket, !bucket, f64) -> !bucket`
+  }];
+  let arguments = (ins FlatSymbolRefAttr:$callee, Variadic<AnyType>:$inputs);
+  let results = (outs Variadic<AnyType>:$outputs);
+  let assemblyFormat = "$callee `(` $inputs `)` attr-dict `:` functional-type($inputs, $outputs)";
+}
+
 // ---- Communication -----------------------------------------------------------------------------
 // A type follows the operand it belongs to; left out, it is tensor<?xf32, #bagua.bucket>. It does not stand
 // at the end, where MLIR would take it for the type of an attribute before it.
@@ -109,8 +179,9 @@ def Bagua_AllReduceOp : Bagua_HandlerOp<"all_reduce", [InferTypeOpAdaptor, Bagua
   let summary = "Every rank gets the sum or mean of all ranks' buckets";
   let description = [{
     Elementwise left fold by rank; `mean` then divides once by the world size. World 1: the identity.
-    With `via`, the codec is applied to what travels: `--bagua-expand-via` writes out the graph.
-    - C1: `input` is over the bucket.  C2: `group` names a group; `world` if left out.
+    With `via`, the codec is applied to what travels: `--bagua-expand-via` writes out the graph. A scalar is
+    gathered and reduced on every rank.
+    - C1: `input` is over the bucket, or a scalar without `via`.  C2: `group` names a group; `world` if left out.
 
     Examples:
     ```mlir
@@ -160,7 +231,7 @@ def Bagua_AllToAllOp : Bagua_HandlerOp<"all_to_all", [InferTypeOpAdaptor, Bagua_
 def Bagua_AllGatherOp : Bagua_HandlerOp<"all_gather", [InferTypeOpAdaptor, Bagua_Communicates]> {
   let summary = "Everyone's value on every rank; element i came from rank i";
   let description = [{
-    - C1: `input` is over the bucket or a shard of `group`, plain or packed.  C2: `group` names a group.
+    - C1: `input` is over the bucket or a shard of `group`, plain or packed, or a scalar.  C2: `group` names a group.
 
     Example: `%all = bagua.all_gather %mine : tensor<?xf32, #bagua.shard<@world>> over @world`
   }];
@@ -173,15 +244,18 @@ def Bagua_NeighborExchangeOp : Bagua_HandlerOp<"neighbor_exchange", [
     InferTypeOpAdaptor, Bagua_Communicates]> {
   let summary = "The values of this rank's neighbours";
   let description = [{
-    Element j of the result is the value of rank (r + offset j) mod n. A neighbour that occurs twice sends
-    once; oneself sends nothing.
-    - C1: `input` is over the bucket, plain or packed.
+    Element j of the result is the value of the rank that entry j of the topology hears, in this round: that of
+    the step, or `at` another number that all ranks share. A neighbour that occurs twice sends once; oneself
+    sends nothing.
+    - C1: `input` is over the bucket, plain or packed, or a scalar.
+    - C2: `at` only with a topology that changes from round to round.
 
     Example: `%x = bagua.neighbor_exchange %w on #bagua.topology<offsets = [-1, 1], weights = [1/3, 1/3]>`
   }];
-  let arguments = (ins Bagua_AnyValue:$input, Bagua_TopologyAttr:$topology);
+  let arguments = (ins Bagua_AnyValue:$input, Bagua_TopologyAttrInterface:$topology, Optional<Index>:$round);
   let results = (outs Bagua_AnyPer:$result);
-  let assemblyFormat = "$input `` custom<BucketType>(type($input)) `on` $topology attr-dict";
+  let assemblyFormat = "$input `` custom<BucketType>(type($input)) `on` $topology (`at` $round^)? attr-dict";
+  let hasVerifier = 1;
 }
 
 // ---- Data --------------------------------------------------------------------------------------
@@ -254,30 +328,121 @@ def Bagua_MixOp : Bagua_HandlerOp<"mix", [Pure, InferTypeOpAdaptor]> {
   let summary = "Moves a value towards those of the neighbours";
   let description = [{
     w + sum of a_j (x_j - w), the sum a left fold in the topology's order, after adding up the weights of
-    equal neighbours at the first of them and dropping oneself, in exact rationals. No neighbour: w.
+    equal neighbours at the first of them and dropping oneself, in exact rationals. No neighbour: w. The round,
+    where the topology has rounds, is that of the exchange.
     - C1: `value` is over the bucket.  C2: `neighbors` is `!bagua.per<topology, type of value>` and its
-      topology is the op's.
+      topology is the op's.  C3: `at` only with a topology that changes from round to round.
 
     Example: `%x = bagua.mix %w, %n on #bagua.topology<offsets = [-1, 1], weights = [1/3, 1/3]>`
   }];
-  let arguments = (ins Bagua_PlainTensor:$value, Bagua_AnyPer:$neighbors, Bagua_TopologyAttr:$topology);
+  let arguments = (ins Bagua_PlainTensor:$value, Bagua_AnyPer:$neighbors,
+                       Bagua_TopologyAttrInterface:$topology, Optional<Index>:$round);
   let results = (outs Bagua_PlainTensor:$result);
   let assemblyFormat = [{
-    $value `,` $neighbors `` custom<MixTypes>(type($value), type($neighbors), $topology) attr-dict
+    $value `,` $neighbors `` custom<MixTypes>(type($value), type($neighbors), $topology) (`at` $round^)? attr-dict
   }];
   let hasVerifier = 1;
 }
 
-def Bagua_UpdateOp : Bagua_HandlerOp<"update", [MemoryEffects<[MemWrite<Bagua_JobResource>]>]> {
-  let summary = "Replaces the job's gradient or weight";
+def Bagua_MapOp : Bagua_HandlerOp<"map", [Pure, AttrSizedOperandSegments]> {
+  let summary = "Computes each element from the elements at its place";
   let description = [{
-    With `at`, the value is computed now and stored when the step reaches that point.
-    - C1: `value` is over the bucket.
+    An infix expression over values of one domain, scalars of either kind, which stand for every element, and
+    numbers. Where a value has one element per neighbour, buckets stand for each of them. Arithmetic is in the
+    bucket's compute type. Operators, from the loosest: `or`, `and`, `not`, `< <= > >= ==`, `+ -`, `* /`, unary
+    `-`. Functions: sqrt abs sign rint floor, min max, fma, select.
+    - C1: at least one value that is no f64 or index.  C2: the values are over one domain, which is the result's.
+    - C3: numbers where numbers, and conditions where conditions are wanted; the result is a number.
+    - C4: at most 256 instructions, 32 values, 64 scalars, 256 constants, all finite.
+    - C5: `code` is four numbers for each instruction, operands are earlier instructions, operands exist.
 
-    Examples: `bagua.update gradient = %mean`, `bagua.update weight = %x at before_update`
+    In the generic form, `code` is the bytecode of SPEC.md, "Map bytecode", and its last value the result.
+
+    Example: `%c = bagua.map %beta * %m + (1.0 - %beta) * %g`
   }];
-  let arguments = (ins Bagua_RoleAttr:$role, Bagua_PlainTensor:$value, OptionalAttr<Bagua_GateAttr>:$gate);
-  let assemblyFormat = "`` $role `=` $value `` custom<BucketType>(type($value)) (`at` `` $gate^)? attr-dict";
+  let arguments = (ins Variadic<Bagua_AnyValue>:$values, Variadic<AnyTypeOf<[F64, Index]>>:$scalars,
+                       DenseI64ArrayAttr:$code, DenseF64ArrayAttr:$constants);
+  let results = (outs Bagua_AnyValue:$result);
+  let hasCustomAssemblyFormat = 1;
+  let hasVerifier = 1;
+}
+
+def Bagua_DotOp : Bagua_HandlerOp<"dot", [Pure, SameTypeOperands, InferTypeOpAdaptor]> {
+  let summary = "Sum of the products of the elements, of this rank's bucket or shard";
+  let description = [{
+    In the order of the kernel `dot`.
+    - C1: the operands are over the bucket or a shard.
+
+    Example: `%d = bagua.dot %a, %b`
+  }];
+  let arguments = (ins Bagua_PlainTensor:$lhs, Bagua_PlainTensor:$rhs);
+  let results = (outs Bagua_PlainTensor:$result);
+  let assemblyFormat = "$lhs `,` $rhs `` custom<BucketType>(type($lhs)) attr-dict";
+  let hasVerifier = 1;
+}
+
+def Bagua_NormOp : Bagua_HandlerOp<"norm", [Pure, InferTypeOpAdaptor]> {
+  let summary = "Euclidean norm of this rank's bucket or shard";
+  let description = [{
+    In the order of the kernel `norm`.
+    - C1: the operand is over the bucket or a shard.
+
+    Example: `%d = bagua.norm %a`
+  }];
+  let arguments = (ins Bagua_PlainTensor:$input);
+  let results = (outs Bagua_PlainTensor:$result);
+  let assemblyFormat = "$input `` custom<BucketType>(type($input)) attr-dict";
+  let hasVerifier = 1;
+}
+
+def Bagua_RandomOp : Bagua_HandlerOp<"random", [Pure]> {
+  let summary = "A bucket of random numbers, uniform in [0, 1)";
+  let description = [{
+    Number i is drawn from (seed, step, rank, bucket, op, i): `shared` leaves the rank out. The op's number is
+    its place among the ops of the algorithm that draw.
+    - C1: the result is over the bucket.
+
+    Example: `%x = bagua.random uniform seed %s per_rank`
+  }];
+  let arguments = (ins Index:$seed, Bagua_DrawAttr:$draw);
+  let results = (outs Bagua_PlainTensor:$result);
+  let assemblyFormat = "`uniform` `seed` $seed `` $draw `` custom<BucketType>(type($result)) attr-dict";
+  let hasVerifier = 1;
+}
+
+// ---- States and the job -------------------------------------------------------------------------
+
+def Bagua_ReadOp : Bagua_HandlerOp<"read", [
+    MemoryEffects<[MemRead<Bagua_StateResource>]>, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "The value of a state";
+  let description = [{
+    What this handler has updated it to before, else what the last step left.
+    - C1: the state exists.  C2: the type is the state's.
+
+    Examples: `%m = bagua.read @m`, `%e = bagua.read @e : tensor<?xf32, #bagua.shard<@world>>`
+  }];
+  let arguments = (ins FlatSymbolRefAttr:$state);
+  let results = (outs Bagua_AnyValue:$result);
+  let assemblyFormat = "$state `` custom<BucketType>(type($result)) attr-dict";
+}
+
+def Bagua_UpdateOp : Bagua_HandlerOp<"update", [
+    MemoryEffects<[MemWrite<Bagua_JobResource>, MemWrite<Bagua_StateResource>]>,
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "Replaces the job's gradient or weight, or a state";
+  let description = [{
+    With `at`, the value is computed now and stored when the step reaches that point. A state takes its new
+    value at the end of a step that is finite.
+    - C1: `value` is over the bucket; of a state, of the state's type.
+    - C2: the state exists, and only it is named.  C3: no `at` with a state.
+
+    Examples: `bagua.update gradient = %mean`, `bagua.update weight = %x at before_update`, `bagua.update @m = %x`
+  }];
+  let arguments = (ins Bagua_RoleAttr:$role, OptionalAttr<FlatSymbolRefAttr>:$state, Bagua_AnyValue:$value,
+                       OptionalAttr<Bagua_GateAttr>:$gate);
+  let assemblyFormat = [{
+    custom<UpdateTarget>($role, $state) `=` $value `` custom<BucketType>(type($value)) (`at` `` $gate^)? attr-dict
+  }];
   let hasVerifier = 1;
 }
 

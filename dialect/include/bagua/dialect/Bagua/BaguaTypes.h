@@ -15,10 +15,14 @@ mlir::RankedTensorType bucketType(mlir::MLIRContext *context);
 /// tensor<?xf32, #bagua.shard<group>>
 mlir::RankedTensorType shardType(mlir::FlatSymbolRefAttr group);
 
+/// tensor<?xf32, #bagua.scalar>
+mlir::RankedTensorType scalarType(mlir::MLIRContext *context);
+
 bool isBucket(mlir::Type type);
+bool isScalar(mlir::Type type); ///< A tensor of one element.
 /// The group whose shard `type` is over; null if it is no shard.
 mlir::FlatSymbolRefAttr shardGroup(mlir::Type type);
-bool isPlain(mlir::Type type); ///< A bucket or a shard.
+bool isPlain(mlir::Type type); ///< A bucket, a shard or a scalar.
 
 /// `type`, or the tensor whose bytes it is.
 mlir::Type unpacked(mlir::Type type);

@@ -38,7 +38,7 @@ def Bagua_PerType : Bagua_Type<"Per", "per"> {
 }
 
 def Bagua_PlainTensor : Type<CPred<"::bagua::ir::isPlain($_self)">,
-    "a tensor over a bucket or a shard">;
+    "a tensor over a bucket or a shard, or a scalar">;
 def Bagua_AnyPacked : Type<CPred<"::llvm::isa<::bagua::ir::PackedType>($_self)">, "packed bytes">;
 def Bagua_AnyPer : Type<CPred<"::llvm::isa<::bagua::ir::PerType>($_self)">, "one value per peer">;
 def Bagua_AnyValue : AnyTypeOf<[Bagua_PlainTensor, Bagua_AnyPacked, Bagua_AnyPer]>;
