@@ -33,10 +33,11 @@ constexpr int mapArity(MapOp op) {
   }
 }
 
-/// A number or a boolean, as the program's types say.
+/// A number or a boolean, as the program's types say. Not initialized: launches have arrays of
+/// them.
 template <typename T> struct MapValue {
-  T number{};
-  bool flag = false;
+  T number;
+  bool flag;
 };
 
 template <typename T> inline T mapMin(T a, T b) {
@@ -55,34 +56,34 @@ template <typename T> inline T mapSign(T a) { return a > 0 ? T{1} : a < 0 ? T{-1
 template <typename T>
 inline MapValue<T> mapOne(MapOp op, const MapValue<T> &a, const MapValue<T> &b,
                           const MapValue<T> &c) {
-  const T x = a.number, y = b.number;
+  const T &x = a.number, &y = b.number; // Read only by operations that have them.
   switch (op) {
   case MapOp::Add:
-    return {x + y};
+    return {x + y, false};
   case MapOp::Sub:
-    return {x - y};
+    return {x - y, false};
   case MapOp::Mul:
-    return {x * y};
+    return {x * y, false};
   case MapOp::Div:
-    return {x / y};
+    return {x / y, false};
   case MapOp::Fma:
-    return {std::fma(x, y, c.number)};
+    return {std::fma(x, y, c.number), false};
   case MapOp::Sqrt:
-    return {std::sqrt(x)};
+    return {std::sqrt(x), false};
   case MapOp::Neg:
-    return {-x};
+    return {-x, false};
   case MapOp::Abs:
-    return {std::fabs(x)};
+    return {std::fabs(x), false};
   case MapOp::Sign:
-    return {mapSign(x)};
+    return {mapSign(x), false};
   case MapOp::Min:
-    return {mapMin(x, y)};
+    return {mapMin(x, y), false};
   case MapOp::Max:
-    return {mapMax(x, y)};
+    return {mapMax(x, y), false};
   case MapOp::Rint:
-    return {std::rint(x)};
+    return {std::rint(x), false};
   case MapOp::Floor:
-    return {std::floor(x)};
+    return {std::floor(x), false};
   case MapOp::Lt:
     return {T{}, x < y};
   case MapOp::Le:
@@ -117,11 +118,11 @@ inline void mapElement(const MapProgram &program, std::span<const double> scalar
       continue;
     const MapInstruction &step = program.code[i];
     if (step.op == MapOp::Input)
-      values[i] = {input(step.a)};
+      values[i] = {input(step.a), false};
     else if (step.op == MapOp::Scalar)
-      values[i] = {static_cast<T>(scalars[step.a])};
+      values[i] = {static_cast<T>(scalars[step.a]), false};
     else if (step.op == MapOp::Constant)
-      values[i] = {static_cast<T>(program.constants[step.a])};
+      values[i] = {static_cast<T>(program.constants[step.a]), false};
     else
       values[i] = mapOne(step.op, values[step.a], values[step.b], values[step.c]);
   }

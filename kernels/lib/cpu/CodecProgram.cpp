@@ -11,7 +11,7 @@ namespace bagua::kernels {
 namespace {
 
 /// Elements worked on at a time: whole bytes of codes, whole rounds of the partials.
-constexpr size_t kPiece = 512;
+constexpr size_t kPiece = 1024;
 constexpr size_t kPartialCount = 64;
 static_assert(kPiece % kPartialCount == 0 && kPartialCount * sizeof(float) >= kMapVectorBytesMax);
 
@@ -19,7 +19,9 @@ using Tiles = MapTiles<float>;
 
 std::byte *bytesAt(void *memory) { return static_cast<std::byte *>(memory); }
 
-/// y = a op b for `count` elements of aligned memory, a multiple of the lanes.
+/// y = a op b for `count` elements of aligned memory, a multiple of the lanes. `kFinish`: every NaN
+/// becomes the canonical one.
+template <bool kFinish = false>
 void combine(const MapTileRuns &runs, MapTileOp op, float *a, float *b, size_t count, float *y,
              bool broadcast = false) {
   const size_t vector = runs.lanes * sizeof(float);
@@ -28,16 +30,14 @@ void combine(const MapTileRuns &runs, MapTileOp op, float *a, float *b, size_t c
                                  {bytesAt(y), vector, false}};
   MapStep step;
   step.a = 0, step.b = 1, step.y = 2;
-  runs.toSlot[static_cast<size_t>(op)](operands, step, count);
+  (kFinish ? runs.toOutput : runs.toSlot)[static_cast<size_t>(op)](operands, step, count);
 }
 
 bool allFinite(const std::byte *x, size_t count) {
-  uint32_t bad = 0;
-  for (size_t i = 0; i < count; ++i) {
-    const uint32_t exponent = loadOne<uint32_t>(x, i) & 0x7f800000u;
-    bad |= static_cast<uint32_t>(exponent == 0x7f800000u);
-  }
-  return bad == 0;
+  uint32_t carry = 0; // Out of the exponent, if that is all ones.
+  for (size_t i = 0; i < count; ++i)
+    carry |= (loadOne<uint32_t>(x, i) & 0x7f800000u) + 0x00800000u;
+  return carry >> 31 == 0;
 }
 
 /// What each output of `stats` is over the block.
@@ -64,11 +64,16 @@ void reduceBlock(const PreparedProgram &prepared, const std::byte *x, size_t cou
     tiles.setOutput(k, bytesAt(values[k]));
   }
   for (size_t done = 0; done < count; done += kPiece) {
-    const size_t part = std::min(kPiece, count - done);
+    const size_t pieceCount = std::min(kPiece, count - done);
     tiles.setInput(0, x + done * sizeof(float));
-    tiles.run(0, part);
+    tiles.run(0, pieceCount);
     for (size_t k = 0; k < outputs; ++k) {
-      const size_t whole = part / kPartialCount * kPartialCount;
+      size_t part = pieceCount;
+      size_t whole = part / kPartialCount * kPartialCount;
+      // The order of minima and maxima does not matter; that of sums does.
+      for (; ops[k] != MapTileOp::Add && whole == part && part % (2 * kPartialCount) == 0;
+           part /= 2, whole /= 2)
+        combine(*prepared.runs, ops[k], values[k], values[k] + part / 2, part / 2, values[k]);
       for (size_t i = 0; i < whole; i += kPartialCount)
         combine(*prepared.runs, ops[k], partials[k], values[k] + i, kPartialCount, partials[k]);
       if (whole < part) { // The last partials take nothing more.
@@ -113,15 +118,24 @@ bool makeHeaders(const PreparedProgram &prepared, const std::byte *x, size_t cou
   return finite;
 }
 
+/// Low bytes of `count` words, a multiple of 8.
+void narrow(const uint32_t *words, size_t count, uint32_t mask, uint8_t *bytes) {
+  size_t i = 0;
+  for (; i + 16 <= count; i += 16) // Compilers make vectors of the inner loop.
+    for (size_t j = 0; j < 16; ++j)
+      bytes[i + j] = static_cast<uint8_t>(words[i + j] & mask);
+  for (; i < count; ++i)
+    bytes[i] = static_cast<uint8_t>(words[i] & mask);
+}
+
 /// Packs the low bits of `count` words; their array has room for full groups of eight.
 void packWords(uint32_t *words, size_t count, int bits, std::byte *target) {
   const size_t bytes = (count * static_cast<size_t>(bits) + 7) / 8;
   const uint32_t mask = (1u << bits) - 1;
   std::fill(words + count, words + (count + 7) / 8 * 8, 0u);
   if (bits <= 8) {
-    alignas(8) uint8_t codes[kPiece];
-    for (size_t i = 0; i < (count + 7) / 8 * 8; ++i)
-      codes[i] = static_cast<uint8_t>(words[i] & mask);
+    alignas(16) uint8_t codes[kPiece];
+    narrow(words, (count + 7) / 8 * 8, mask, codes);
     if (bits == 8) {
       std::memcpy(target, codes, bytes);
       return;
@@ -156,20 +170,22 @@ void unpackWords(const std::byte *source, size_t count, int bits, bool signedCod
   const uint32_t base = std::bit_cast<uint32_t>(kCodeShift);
   const uint32_t flip = signedCodes ? 1u << (bits - 1) : 0;
   if (bits <= 8) {
+    if (bits == 8) {
+      for (size_t i = 0; i < count; ++i)
+        words[i] = base + (std::to_integer<uint32_t>(source[i]) ^ flip);
+      return;
+    }
     alignas(8) uint8_t codes[kPiece];
     const size_t step = static_cast<size_t>(bits);
-    if (bits == 8)
-      std::memcpy(codes, source, bytes);
-    else
-      for (size_t g = 0; g * step < bytes; ++g) {
-        uint64_t group = 0;
-        if (g * step + 8 <= bytes)
-          std::memcpy(&group, source + g * step, 8);
-        else
-          std::memcpy(&group, source + g * step, std::min(step, bytes - g * step));
-        group = unpackGroup(group, bits);
-        std::memcpy(codes + g * 8, &group, 8);
-      }
+    for (size_t g = 0; g * step < bytes; ++g) {
+      uint64_t group = 0;
+      if (g * step + 8 <= bytes)
+        std::memcpy(&group, source + g * step, 8);
+      else
+        std::memcpy(&group, source + g * step, std::min(step, bytes - g * step));
+      group = unpackGroup(group, bits);
+      std::memcpy(codes + g * 8, &group, 8);
+    }
     for (size_t i = 0; i < count; ++i)
       words[i] = base + (codes[i] ^ flip);
     return;
@@ -264,14 +280,11 @@ void decodeReduce(const Kernel &kernel, const Args &args, size_t begin, size_t e
           decodePiece(prepared, tiles, packed, done, part, y);
         }
         if (k > 0)
-          combine(runs, MapTileOp::Add, sum, term, padded, sum);
+          combine<true>(runs, MapTileOp::Add, sum, term, padded, sum);
       }
       if (kMean)
-        combine(runs, MapTileOp::Div, sum, divisor, padded, sum, true);
+        combine<true>(runs, MapTileOp::Div, sum, divisor, padded, sum, true);
       std::byte *y = args.outputs[0].data() + (first + done) * sizeof(float);
-      if (args.inputs.size() > 1)
-        for (size_t i = 0; i < part; ++i)
-          sum[i] = finishOne(sum[i]);
       std::memcpy(y, sum, part * sizeof(float));
     }
     offset += codecBlockBytes(codec, count);
