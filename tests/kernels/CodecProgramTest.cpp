@@ -386,12 +386,13 @@ TEST_P(CodecProgramTargetTest, AnyBytesDecodeAsInTheReference) {
     for (Bytes &input : inputs)
       for (std::byte &byte : input)
         byte = static_cast<std::byte>(random());
-    if (inputs.size() == 1)
+    if (inputs.size() == 1) {
       ASSERT_EQ(
           difference<float>(launch(mustFindCodec("codec_decode", codec), count, inputs),
                             launch(mustFindCodec("codec_decode", codec, true), count, inputs)),
           "")
           << "seed " << seed;
+    }
     ASSERT_EQ(difference<float>(
                   launch(mustFindCodec("codec_decode_reduce_mean", codec), count, inputs),
                   launch(mustFindCodec("codec_decode_reduce_mean", codec, true), count, inputs)),

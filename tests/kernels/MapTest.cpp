@@ -48,9 +48,10 @@ std::vector<Bytes> launchMap(const Kernel &kernel, size_t count, const std::vect
   }
   kernel.run(kernel, args, begin, count);
   for (size_t k = 0; k < inputs.size(); ++k)
-    if (std::find(aliases.begin(), aliases.end(), k) == aliases.end())
+    if (std::find(aliases.begin(), aliases.end(), k) == aliases.end()) {
       EXPECT_TRUE(std::equal(views[k].begin(), views[k].end(), inputs[k].begin()))
           << "input " << k << " changed";
+    }
   std::vector<Bytes> results;
   for (auto output : outputs)
     results.emplace_back(output.begin(), output.end());
