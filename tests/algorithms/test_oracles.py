@@ -1,0 +1,124 @@
+"""Each shipped algorithm, as the interpreters of bagua, chunk and sched run it, against its oracle in
+NumPy: gradients, weights and states to the bit, bytes on the wire exactly."""
+
+import glob
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from interpret import SOURCES, interpret
+from oracles.arithmetic import bits
+from oracles.catalog import ALGORITHMS
+from oracles.job import run
+
+STEPS, SGD = 20, 0.0625
+SHIPPED = sorted(os.path.splitext(os.path.basename(path))[0] for path in glob.glob(f"{SOURCES}/*.mlir"))
+LEVELS = ["bagua", "chunk", "sched"]
+
+
+def inputs(world, length, broken=True):
+    """Gradients of all steps, if `broken` one of them with a NaN and one with an infinity on one rank, and
+    weights, the same on all ranks."""
+    source = np.random.default_rng([world, length])
+    gradients = [
+        [source.standard_normal(length, np.float32) for _ in range(world)] for _ in range(STEPS)
+    ]
+    if length and broken:
+        gradients[4][world - 1][length // 2] = np.nan
+        gradients[11][0][length - 1] = -np.inf
+    return gradients, [source.standard_normal(length, np.float32)] * world
+
+
+def combinations(block):
+    """Every world, and every length; not each with each."""
+    lengths = sorted({0, 1, block - 1, block, block + 1, 2 * block + 3, 331, 5000})
+    few = sorted({1, block + 1, 331, 5000})
+    return [(w, n) for w in (1, 2, 3, 4, 5, 8) for n in (lengths if w in (1, 3, 4) else few)]
+
+
+def differences(name, level, world, length):
+    """What differs, in words; empty if nothing does."""
+    algorithm = ALGORITHMS[name]
+    # Lowered programs do not drop what a step that is not finite computed: all of theirs are finite.
+    gradients, weights = inputs(world, length, broken=level == "bagua")
+    sgd = 0.0 if algorithm.owns_update else SGD
+    got = interpret(name, level, gradients, weights, sgd, algorithm.parameters)
+    named = dict(algorithm.parameters) | ({} if algorithm.owns_update else dict(sgd=sgd))
+    steps = run(algorithm.make(weights, **named), gradients)
+    where = f"{level}, world {world}, length {length}"
+    found = []
+
+    def compare(what, actual, expected):
+        for rank in range(world):
+            a, b = bits(actual[rank]), bits(expected[rank])
+            if a.shape != b.shape:
+                found.append(f"{where}: {what}, rank {rank}: {a.size} elements, not {b.size}")
+            elif (a != b).any():
+                at = int(np.flatnonzero(a != b)[0])
+                x, y = (np.ravel(values[rank])[at] for values in (actual, expected))
+                found.append(f"{where}: {what}, rank {rank}, element {at}: {x!r}, not {y!r}")
+
+    for i, step in enumerate(steps):
+        if got.finite[i] != step.finite:
+            found.append(f"{where}: step {i}: finite is {got.finite[i]}, not {step.finite}")
+        compare(f"step {i}, gradient", got.gradients[i], step.gradients)
+        compare(f"step {i}, weight", got.weights[i], step.weights)
+        if got.wire[i] != step.wire:
+            found.append(f"{where}: step {i}: wire bytes {got.wire[i]}, not {step.wire}")
+    states = {state: [np.ravel(v) for v in values] for state, values in steps[-1].states.items()}
+    if sorted(states) != sorted(got.names):
+        return [*found, f"{where}: states {got.names}, not {sorted(states)}"]
+    at = 0
+    for state in got.names:
+        parts = []
+        for value in states[state]:
+            parts.append(got.states[at : at + value.size])
+            at += value.size
+        compare(f"state {state}", parts, states[state])
+    if at != got.states.size:
+        found.append(f"{where}: {got.states.size} elements of states, not {at}")
+    return found
+
+
+def test_every_algorithm_has_an_oracle():
+    assert SHIPPED and not set(SHIPPED) - set(ALGORITHMS)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_it_computes_what_its_paper_says(name):
+    block = ALGORITHMS[name].block
+    cases = [("bagua", w, n) for w, n in combinations(block)]
+    cases += [(level, w, n) for level in LEVELS[1:] for w in (1, 2, 3, 5) for n in {1, block + 1, 5000}]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = [line for lines in pool.map(lambda case: differences(name, *case), cases) for line in lines]
+    assert not found, "\n".join(found[:12] + [f"{len(found)} differences"])
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_properties(name):
+    """What is promised, seen in what the interpreter computed, whatever the oracle says."""
+    algorithm = ALGORITHMS[name]
+    for world in (1, 2, 3, 5, 8):
+        gradients, weights = inputs(world, 700)
+        sgd = 0.0 if algorithm.owns_update else SGD
+        got = interpret(name, "bagua", gradients, weights, sgd, algorithm.parameters)
+        plain = np.array(weights)
+        average = np.mean(plain, 0, dtype=float)
+        for i in range(STEPS):
+            before = weights if i == 0 else got.weights[i - 1]
+            where = f"world {world}, step {i}"
+            assert np.isfinite(got.weights[i]).all(), where
+            if i in (4, 11):
+                np.testing.assert_array_equal(bits(got.weights[i]), bits(before), where)
+            else:
+                plain = plain - np.float32(sgd) * np.array(gradients[i])
+                average = average - sgd * np.mean(got.gradients[i], 0, dtype=float)
+            if algorithm.replicas_equal:
+                np.testing.assert_array_equal(bits(got.weights[i]), bits(got.weights[i][:1].repeat(world, 0)))
+            if algorithm.keeps_average:
+                # Some roundings of numbers below 8 in each of 20 steps: each is at most 2^-22.
+                np.testing.assert_allclose(np.mean(got.weights[i], 0, dtype=float), average, atol=1e-5)
+            if world == 1 and not algorithm.owns_update:
+                np.testing.assert_array_equal(bits(got.weights[i]), bits(plain), where)
+                assert got.wire[i] == [0]
