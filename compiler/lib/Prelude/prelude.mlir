@@ -1,17 +1,21 @@
 // Functions that handlers may call without defining them. Arithmetic is of one element; nothing
-// here communicates.
+// here communicates. Differences from 1 are taken in f64: in f32, 1 - 0.999 is off by 1e-5 of itself.
 
 !bucket = tensor<?xf32, #bagua.bucket>
 
 /// Exponential moving average: beta * m + (1 - beta) * g.
 func.func private @momentum(%m: !bucket, %g: !bucket, %beta: f64) -> !bucket {
-  %new = bagua.map %beta * %m + (1.0 - %beta) * %g
+  %one = arith.constant 1.0 : f64
+  %rest = arith.subf %one, %beta : f64
+  %new = bagua.map %beta * %m + %rest * %g
   return %new : !bucket
 }
 
 /// The same of squares: beta * v + (1 - beta) * g * g.
 func.func private @second_moment(%v: !bucket, %g: !bucket, %beta: f64) -> !bucket {
-  %new = bagua.map %beta * %v + (1.0 - %beta) * (%g * %g)
+  %one = arith.constant 1.0 : f64
+  %rest = arith.subf %one, %beta : f64
+  %new = bagua.map %beta * %v + %rest * (%g * %g)
   return %new : !bucket
 }
 

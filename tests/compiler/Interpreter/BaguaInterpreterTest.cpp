@@ -310,6 +310,53 @@ bagua.algorithm @calls {
               HasSubstr("calls @nobody, which neither this file nor the prelude defines"));
 }
 
+TEST_F(BaguaInterpreterTest, OptimizersOfThePreludeMoveAsTheyAreKnownTo) {
+  setSteps({{3, -4}, {3, -4}});
+  ASSERT_EQ(errorOf(R"(
+bagua.algorithm @adam(%lr: f64 = 0.5 per_step, %beta1: f64 = 0.9, %beta2: f64 = 0.999,
+                      %eps: f64 = 1.0e-8) attributes {owns_update} {
+  bagua.state @m : bucket = 0.0
+  bagua.state @v : bucket = 0.0
+  bagua.on gradient(%g: !bucket, %w: !bucket) {
+    %step = bagua.step
+    %one = arith.constant 1 : index
+    %t = arith.addi %step, %one : index
+    %m = bagua.read @m
+    %v = bagua.read @v
+    %new:3 = bagua.call @adam(%w, %m, %v, %g, %t, %lr, %beta1, %beta2, %eps)
+      : (!bucket, !bucket, !bucket, !bucket, index, f64, f64, f64, f64) -> (!bucket, !bucket, !bucket)
+    bagua.update weight = %new#0 at before_update
+    bagua.update @m = %new#1
+    bagua.update @v = %new#2
+  }
+})"),
+            "");
+  // A constant gradient: each step is lr long, against its sign.
+  for (size_t step = 0; step < 2; ++step) {
+    auto distance = 0.5f * static_cast<float>(step + 1);
+    EXPECT_NEAR(weight(step)[0], 10 - distance, 1e-5);
+    EXPECT_NEAR(weight(step)[1], 20 + distance, 1e-5);
+  }
+  EXPECT_NEAR(state("m")[0], 0.19f * 3, 1e-6);
+  EXPECT_NEAR(state("v")[1], 0.001999f * 16, 1e-8);
+
+  ASSERT_EQ(errorOf(R"(
+bagua.algorithm @sgd(%lr: f64 = 0.5 per_step, %momentum: f64 = 0.5, %decay: f64 = 0.25)
+    attributes {owns_update} {
+  bagua.state @b : bucket = 0.0
+  bagua.on gradient(%g: !bucket, %w: !bucket) {
+    %b = bagua.read @b
+    %new:2 = bagua.call @sgd(%w, %b, %g, %lr, %momentum, %decay)
+      : (!bucket, !bucket, !bucket, f64, f64, f64) -> (!bucket, !bucket)
+    bagua.update weight = %new#0 at before_update
+    bagua.update @b = %new#1
+  }
+})"),
+            "");
+  EXPECT_THAT(weight(0), ElementsAre(7.25f, 19.5f)); // b = 5.5, 1.
+  EXPECT_THAT(state("b"), ElementsAre(7.5625f, 1.375f));
+}
+
 // ---- Maps ---------------------------------------------------------------------------------------
 
 /// Every operation, as two independent implementations see it, on numbers of every kind.

@@ -18,7 +18,8 @@ bagua.algorithm @calls(%beta: f64 = 0.9) {
   bagua.on gradient(%g: !bucket) {
     // CHECK: %[[M:.*]] = bagua.read @m
     %m = bagua.read @m
-    // CHECK-NEXT: %[[M1:.*]] = bagua.map %beta * %[[M]] + (1.0 - %beta) * %[[G]]
+    // CHECK: %[[REST:.*]] = arith.subf %{{.*}}, %beta
+    // CHECK-NEXT: %[[M1:.*]] = bagua.map %beta * %[[M]] + %[[REST]] * %[[G]]
     %m1 = bagua.call @momentum(%m, %g, %beta) : (!bucket, !bucket, f64) -> !bucket
     // CHECK-NEXT: bagua.update @m = %[[M1]]
     bagua.update @m = %m1
