@@ -256,14 +256,14 @@ Status BindingImpl::checkState(size_t index, size_t bytes, absl::string_view wha
     return absl::InvalidArgumentError(absl::StrCat("bucket '", bucket_.name, "': state ", index,
                                                    ", expected below ", states_.count()));
   absl::string_view name = schedule_->ir().states[index]->name;
+  if (state() != State::Idle) // First: where the states are is the driver's to know.
+    return absl::FailedPreconditionError(
+        absl::StrCat("bucket '", bucket_.name, "': state '", name, "' ", what, " while program ",
+                     current_->plan().program->name, " of step ", values_.step, " runs"));
   if (bytes != states_.committed(index).size())
     return absl::InvalidArgumentError(absl::StrCat("bucket '", bucket_.name, "': state '", name,
                                                    "' has ", states_.committed(index).size(),
                                                    " bytes, got ", bytes));
-  if (state() != State::Idle)
-    return absl::FailedPreconditionError(
-        absl::StrCat("bucket '", bucket_.name, "': state '", name, "' ", what, " while program ",
-                     current_->plan().program->name, " of step ", values_.step, " runs"));
   return absl::OkStatus();
 }
 

@@ -450,7 +450,9 @@ TEST(StatesDomainTest, B33_ResumeIsBitForBit) {
     auto rank = static_cast<uint64_t>(self.rank);
     auto train = [&](Binding &binding, std::vector<float> &gradient, int begin, int end) {
       for (int step = begin; step < end; ++step) {
-        gradient = numbers<float>(static_cast<uint64_t>(step) * 10 + rank, gradient.size());
+        // Copied: the bucket stays where it is.
+        const auto made = numbers<float>(static_cast<uint64_t>(step) * 10 + rank, gradient.size());
+        gradient = made;
         ASSERT_EQ(binding.start(fb::Event::Gradient, step), absl::OkStatus());
         ASSERT_EQ(binding.openGate(fb::Gate::BeforeUpdate), absl::OkStatus());
         ASSERT_EQ(waitFor(binding), absl::OkStatus());
