@@ -34,7 +34,6 @@ void buildPipeline(OpPassManager &manager, Level level) {
   manager.addPass(createInlineFunctions());
   OpPassManager &algorithm = manager.nest<ir::AlgorithmOp>();
   algorithm.addPass(createVerifyUniformity());
-  algorithm.addPass(createVerifyWorldOne());
   algorithm.addPass(createVerifyUses());
   algorithm.addPass(createVerifyMixing());
   algorithm.addPass(createVerifyResiduals());
@@ -42,7 +41,9 @@ void buildPipeline(OpPassManager &manager, Level level) {
 }
 
 void buildLowering(OpPassManager &manager, Level level) {
-  manager.nest<ir::AlgorithmOp>().addPass(createExpandVia());
+  OpPassManager &algorithm = manager.nest<ir::AlgorithmOp>();
+  algorithm.addPass(createExpandVia());
+  algorithm.addPass(createSpecializeWorldOne());
   if (level == Level::Bagua)
     return;
   manager.addPass(createBaguaToChunk());

@@ -718,8 +718,9 @@ LogicalResult NeighborExchangeOp::verify() { return verifyRound(*this, getTopolo
 LogicalResult MixOp::verify() {
   if (failed(verifyRound(*this, getTopology(), getRound()))) // mix_C3
     return failure();
-  if (failed(expectBucket(*this, "value", getValue().getType()))) // mix_C1
-    return failure();
+  if (!isBucket(getValue().getType()) && !isScalar(getValue().getType())) // mix_C1
+    return emitOpError() << "expects the value over the bucket, or a scalar, got "
+                         << getValue().getType();
   auto per = cast<PerType>(getNeighbors().getType());
   if (per.getOver() != getTopology()) // mix_C2
     return emitOpError() << "expects the neighbours of its own topology " << getTopology()

@@ -421,7 +421,7 @@ bagua.algorithm @negative_mix_shard {
   bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
     %n = bagua.neighbor_exchange %g on #ring
     %s = bagua.reduce_scatter sum %g over @world
-    // expected-error@+1 {{'bagua.mix' op expects the value over the bucket, got 'tensor<?xf32, #bagua.shard<@world>>'}}
+    // expected-error@+1 {{'bagua.mix' op expects the value over the bucket, or a scalar, got 'tensor<?xf32, #bagua.shard<@world>>'}}
     %x = bagua.mix %s, %n : tensor<?xf32, #bagua.shard<@world>>, !bagua.per<#ring, tensor<?xf32, #bagua.bucket>> on #ring
   }
 }

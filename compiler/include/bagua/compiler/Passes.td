@@ -40,14 +40,6 @@ def VerifyUniformity : Pass<"bagua-verify-uniformity", "::bagua::ir::AlgorithmOp
   }];
 }
 
-def VerifyWorldOne : Pass<"bagua-verify-world-one", "::bagua::ir::AlgorithmOp"> {
-  let summary = "Refuses codecs that would change a world of one rank";
-  let description = [{
-    Alone, an algorithm equals plain training bit for bit, so `bagua.encode` must stand under a condition
-    that implies `world > 1`. `all_reduce … via` brings its own.
-  }];
-}
-
 def VerifyMixing : Pass<"bagua-verify-mixing", "::bagua::ir::AlgorithmOp"> {
   let summary = "Refuses mixing that does not lead to the average";
   let description = [{
@@ -107,6 +99,32 @@ def ExpandVia : Pass<"bagua-expand-via", "::bagua::ir::AlgorithmOp"> {
   let statistics = [Statistic<"numExpanded", "expanded", "Number of all_reduce ops expanded">];
 }
 
+def SpecializeWorldOne : Pass<"bagua-specialize-world-one", "::bagua::ir::AlgorithmOp"> {
+  let summary = "Takes the codecs out of a world of one rank";
+  let description = [{
+    Alone, codecs are the identity (SPEC.md, W1). A handler that encodes without asking for `world > 1` becomes
+    two: as written where there are more ranks, and without encode and decode where there is one.
+
+    Before:
+    ```mlir
+    %q = bagua.encode %g with #sign
+    %d = bagua.decode %q : …
+    bagua.update @e = %d
+    ```
+    After:
+    ```mlir
+    scf.if %many {
+      %q = bagua.encode %g with #sign
+      %d = bagua.decode %q : …
+      bagua.update @e = %d
+    } else {
+      bagua.update @e = %g
+    }
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::scf::SCFDialect"];
+}
+
 // ---- bagua -> chunk ----------------------------------------------------------------------------
 
 def BaguaToChunk : Pass<"bagua-to-chunk", "::mlir::ModuleOp"> {
@@ -117,7 +135,11 @@ def BaguaToChunk : Pass<"bagua-to-chunk", "::mlir::ModuleOp"> {
 
     - the shards of a bucket are encoded in one pass over it;
     - decode waits for its use: decode and reduce are one launch, decode and concat write the bucket once;
-    - what ends as the new gradient is computed in the job's own buffer, where the old is not needed.
+    - what ends as the new gradient is computed in the job's own buffer, where the old is not needed, and what
+      ends as a state's next value there.
+
+    Updates of a bucket that is still needed as it was happen when all else has. States and gated weights are
+    committed last, behind the gate and in finite steps only.
 
     Before:
     ```mlir
@@ -132,7 +154,7 @@ def BaguaToChunk : Pass<"bagua-to-chunk", "::mlir::ModuleOp"> {
     ```
   }];
   let dependentDialects = ["::bagua::ir::chunk::ChunkDialect", "::mlir::arith::ArithDialect",
-                           "::mlir::scf::SCFDialect"];
+                           "::mlir::math::MathDialect", "::mlir::scf::SCFDialect"];
 }
 
 #endif // BAGUA_COMPILER_PASSES

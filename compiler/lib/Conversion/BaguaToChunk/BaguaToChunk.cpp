@@ -6,7 +6,9 @@
 #include "bagua/compiler/Conditions.h"
 #include "bagua/compiler/ExpandCollectives.h"
 #include "bagua/compiler/Passes.h"
+#include "bagua/dialect/Bagua/BaguaMap.h"
 
+#include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Remarks.h"
@@ -27,20 +29,22 @@ namespace {
 
 /// What a type says about the elements of a value, whatever their bytes.
 struct Shape {
-  bool per = false;   ///< One element per peer, else one.
-  bool own = false;   ///< Each element is over this rank's shard, else element p over shard p.
-  bool shard = false; ///< Elements are over shards, else over the bucket.
-  ir::TopologyAttr topology; ///< Peers are its neighbours; null: the ranks of the world.
+  bool per = false;    ///< One element per peer, else one.
+  bool own = false;    ///< Each element is over this rank's shard, else element p over shard p.
+  bool shard = false;  ///< Elements are over shards, …
+  bool scalar = false; ///< … or are one number each, else over the bucket.
+  ir::TopologyAttrInterface topology; ///< Peers are its neighbours; null: the ranks of the world.
 
   static Shape of(Type type) {
     Shape shape;
     if (auto per = dyn_cast<ir::PerType>(type)) {
       shape.per = true;
       shape.own = per.getOwn();
-      shape.topology = dyn_cast<ir::TopologyAttr>(per.getOver());
+      shape.topology = dyn_cast<ir::TopologyAttrInterface>(per.getOver());
       type = per.getElement();
     }
     shape.shard = static_cast<bool>(ir::shardGroup(ir::unpacked(type)));
+    shape.scalar = ir::isScalar(ir::unpacked(type));
     return shape;
   }
 };
@@ -59,6 +63,13 @@ enum class Layout : uint8_t {
   Strided, ///< Element p at p times the largest element's bytes.
 };
 
+/// How a value of this shape lies in a buffer of its own.
+Layout layoutOf(const Shape &shape) {
+  if (shape.per)
+    return shape.own || !shape.shard ? Layout::Strided : Layout::Whole;
+  return shape.shard || shape.scalar ? Layout::Single : Layout::Whole;
+}
+
 /// Where a value is. Elements that came from peers lie in `slots`, by peer; all others in `buffer`.
 struct Placed {
   Shape shape;
@@ -66,8 +77,10 @@ struct Placed {
       codec; ///< Of the bytes as they lie; null: plain. Decoding waits for a use.
   Value buffer;
   Layout layout = Layout::Whole;
-  Value slots;           ///< Null: every element is in `buffer`.
-  bool original = false; ///< In the job's buffer, as the handler found it.
+  Value slots;                      ///< Null: every element is in `buffer`.
+  std::optional<ir::Role> original; ///< In the job's buffer of that role, as the handler found it.
+  int64_t number = 0; ///< With a codec: of the encode op, a part of the key of its random numbers.
+  Value round;        ///< Of the exchange, where the topology has rounds.
   Value unchangedUnless; ///< i1; where it is false, the value is the job's own and was not written
                          ///< here.
 };
@@ -92,6 +105,10 @@ chunk::Event eventOf(ir::Event event) {
   llvm_unreachable("a handler of an unknown event");
 }
 
+ir::Role bucketRole(ir::Event event) {
+  return event == ir::Event::Gradient ? ir::Role::Gradient : ir::Role::Weight;
+}
+
 // ---- One handler --------------------------------------------------------------------------------
 
 /// Lowers one handler to one program. Sizes and declarations go before the program's one forall,
@@ -107,8 +124,10 @@ public:
     Emitter at(top_, loc);
     sizes_ = {at.create<chunk::WorldOp>(), at.create<chunk::LengthOp>(),
               at.create<chunk::ElementBytesOp>(), grain};
-    job_ = at.create<chunk::JobOp>(on.getEvent() == ir::Event::Gradient ? chunk::Role::Gradient
-                                                                        : chunk::Role::Weight);
+    job(bucketRole(on.getEvent()), loc);
+    for (const auto &parameter : on->getParentOfType<ir::AlgorithmOp>().getParameters())
+      scalars_.map(parameter.value,
+                   at.create<chunk::ParameterOp>(parameter.value.getType(), parameter.name));
     auto forall = at.create<chunk::ForallOp>();
     rank_ = forall.getRank();
     top_.setInsertionPoint(forall);
@@ -117,13 +136,16 @@ public:
   }
 
   LogicalResult run() {
-    Placed bucket;
-    bucket.shape = Shape::of(on_.getBucket().getType());
-    bucket.buffer = job_;
-    bucket.original = true;
-    placed_[on_.getBucket()] = bucket;
+    for (BlockArgument argument : on_.getBody().getArguments()) {
+      Placed bucket;
+      bucket.shape = Shape::of(argument.getType());
+      bucket.original = argument == on_.getBucket() ? bucketRole(on_.getEvent()) : ir::Role::Weight;
+      bucket.buffer = job(*bucket.original, argument.getLoc());
+      placed_[argument] = bucket;
+    }
     if (failed(lower(on_.getBody().front())))
       return failure();
+    finishStep();
     Emitter at(tail_, on_.getLoc());
     Value zero = at.constant(0);
     at.create<chunk::CostOp>(rounds_ ? rounds_ : zero, wireBytes_ ? wireBytes_ : zero);
@@ -134,11 +156,16 @@ private:
   ir::OnOp on_;
   OpBuilder top_, body_, tail_;
   Sizes sizes_;
-  Value job_, rank_;
+  Value rank_;
+  Value jobs_[2];                    ///< By role.
+  llvm::StringMap<Value> committed_; ///< By state.
+  llvm::StringMap<Value> next_;
+  llvm::StringMap<Placed> updated_; ///< States that were updated on the path so far.
   llvm::MapVector<Value, Placed> placed_;
   IRMapping scalars_;
   SmallVector<Value> conditions_; ///< Of the branches around the op at hand, at the top.
   Value rounds_, wireBytes_;
+  Value step_, bucketNumber_;
 
   LogicalResult lower(Block &block) {
     for (Operation &op : block)
@@ -147,22 +174,8 @@ private:
     return success();
   }
 
-  /// Scalars in tensors, topologies of several rounds, states.
-  static bool isBeyond(Operation &op) {
-    auto topology = op.getAttrOfType<ir::TopologyAttrInterface>("topology");
-    auto update = dyn_cast<ir::UpdateOp>(op);
-    auto beyond = [](Type type) {
-      auto per = dyn_cast<ir::PerType>(type);
-      return ir::isScalar(per ? per.getElement() : type);
-    };
-    return (topology && !isa<ir::TopologyAttr>(topology)) || (update && update.getState()) ||
-           llvm::any_of(op.getOperandTypes(), beyond) || llvm::any_of(op.getResultTypes(), beyond);
-  }
-
   LogicalResult lower(Operation &op) {
-    if (isBeyond(op))
-      return op.emitOpError("has no lowering to the chunk level");
-    if (isa<ir::WorldOp, ir::RankOp, ir::StepOp>(op) ||
+    if (isa<ir::WorldOp, ir::RankOp, ir::StepOp, ir::ToF64Op, ir::PowerOp>(op) ||
         isa_and_nonnull<arith::ArithDialect>(op.getDialect()))
       return lowerScalar(op);
     return TypeSwitch<Operation *, LogicalResult>(&op)
@@ -176,6 +189,11 @@ private:
         .Case([&](ir::NeighborExchangeOp move) { return lowerExchange(move); })
         .Case([&](ir::ReduceOp reduce) { return lowerReduce(reduce); })
         .Case([&](ir::MixOp mix) { return lowerMix(mix); })
+        .Case([&](ir::MapOp map) { return lowerMap(map); })
+        .Case([&](ir::DotOp dot) { return lowerFold(dot, "dot", {dot.getLhs(), dot.getRhs()}); })
+        .Case([&](ir::NormOp norm) { return lowerFold(norm, "norm", {norm.getInput()}); })
+        .Case([&](ir::RandomOp random) { return lowerRandom(random); })
+        .Case([&](ir::ReadOp read) { return lowerRead(read); })
         .Case([&](ir::UpdateOp update) { return lowerUpdate(update); })
         .Default([](Operation *unknown) {
           return unknown->emitOpError("has no lowering to the chunk level");
@@ -191,10 +209,20 @@ private:
     else if (isa<ir::RankOp>(op))
       scalars_.map(op.getResult(0), at.create<chunk::RankOp>());
     else if (isa<ir::StepOp>(op))
-      scalars_.map(op.getResult(0), at.create<chunk::StepOp>());
+      scalars_.map(op.getResult(0), step(at));
+    else if (auto real = dyn_cast<ir::ToF64Op>(op))
+      scalars_.map(op.getResult(0), at.toReal(scalars_.lookup(real.getInput())));
+    else if (auto power = dyn_cast<ir::PowerOp>(op))
+      scalars_.map(op.getResult(0), this->power(at, power));
     else // Of a branch not taken too: what fails there is not used (SPEC.md, "Expressions").
       top_.clone(op, scalars_);
     return success();
+  }
+
+  Value power(Emitter &at, ir::PowerOp op) {
+    Value exponent =
+        at.create<arith::IndexCastOp>(at.builder().getI64Type(), scalars_.lookup(op.getExponent()));
+    return at.create<math::FPowIOp>(scalars_.lookup(op.getBase()), exponent);
   }
 
   // ---- Ranges ----
@@ -204,11 +232,20 @@ private:
   /// Elements of element `peer` of `value` (of the value itself if it is one; then `peer` is the
   /// rank).
   Value count(Emitter &at, const Placed &value, Value peer) {
+    if (value.shape.scalar)
+      return at.constant(1);
     return value.shape.shard ? sizes_.shardCount(at, shardOf(value, peer)) : sizes_.length;
   }
 
+  /// Number in the bucket of the first element of element `peer`.
+  Value first(Emitter &at, const Placed &value, Value peer) {
+    return value.shape.shard ? sizes_.shardBegin(at, shardOf(value, peer)) : at.constant(0);
+  }
+
   Value bytesMax(Emitter &at, const Placed &value) {
-    Value most = value.shape.shard ? sizes_.shardCountMax(at) : sizes_.length;
+    Value most = value.shape.scalar  ? at.constant(1)
+                 : value.shape.shard ? sizes_.shardCountMax(at)
+                                     : sizes_.length;
     return sizes_.bytes(at, value.codec, most);
   }
 
@@ -260,17 +297,12 @@ private:
     Placed value;
     value.shape = shape;
     value.codec = codec;
-    if (shape.per && (shape.own || !shape.shard))
-      value.layout = Layout::Strided;
-    else if (!shape.per && shape.shard)
-      value.layout = Layout::Single;
+    value.layout = layoutOf(shape);
     Emitter at(top_, loc);
     Value bytes = bytesMax(at, value);
     if (value.layout == Layout::Strided)
       bytes =
-          at.mul(bytes, shape.topology
-                            ? at.constant(static_cast<int64_t>(shape.topology.getOffsets().size()))
-                            : sizes_.world);
+          at.mul(bytes, shape.topology ? at.constant(shape.topology.entriesMax()) : sizes_.world);
     else if (value.layout == Layout::Whole)
       bytes = sizes_.bytes(at, codec, sizes_.length);
     value.buffer = at.create<chunk::ScratchOp>(bytes);
@@ -282,62 +314,106 @@ private:
     return at.create<chunk::SlotsOp>(count, bytesMax(at, value));
   }
 
-  // ---- Where a value may be written early ----
+  // ---- The job's buffers and the states ----
 
-  /// The job's buffer, if `value` ends there whenever it is computed, and the original is not
-  /// needed after `op`; else null. Then `reader` is who needs it, if that is why.
-  Value destination(Value value, Operation *op, Operation **reader = nullptr) {
-    if (!endsInJob(value))
-      return {};
+  Value job(ir::Role role, Location loc) {
+    Value &buffer = jobs_[static_cast<size_t>(role)];
+    if (!buffer)
+      buffer = Emitter(top_, loc).create<chunk::JobOp>(
+          role == ir::Role::Gradient ? chunk::Role::Gradient : chunk::Role::Weight);
+    return buffer;
+  }
+  bool isJob(Value buffer) const { return buffer && llvm::is_contained(jobs_, buffer); }
+
+  /// Where state `name` lies: its committed value, or the next one.
+  Placed state(Location loc, FlatSymbolRefAttr name, Type type, bool next) {
+    Value &buffer = (next ? next_ : committed_)[name.getValue()];
+    if (!buffer)
+      buffer = Emitter(top_, loc).create<chunk::StateOp>(name.getValue(), next);
+    Placed place;
+    place.shape = Shape::of(type);
+    place.buffer = buffer;
+    place.layout = layoutOf(place.shape);
+    return place;
+  }
+
+  // ---- Where a value may be computed ----
+
+  /// Who needs the job's buffer of `role` as the handler found it after `op`; null: nobody.
+  Operation *laterReader(ir::Role role, Operation *op) {
     for (auto &[other, place] : placed_)
-      if (place.original)
+      if (place.original == role)
         for (Operation *user : other.getUsers())
-          if (runsAfter(user, op)) {
-            if (reader)
-              *reader = user;
-            return {};
-          }
-    return job_;
+          if (runsAfter(user, op))
+            return user;
+    return nullptr;
+  }
+
+  /// A place where `value` is to be in the end, and which nobody else uses until then. With
+  /// `inPlace`, also the job's buffer; `reader` is who prevents that.
+  std::optional<Placed> destination(Value value, Operation *op, bool inPlace,
+                                    Operation **reader = nullptr) {
+    Block *block = value.getParentBlock();
+    Shape shape = Shape::of(value.getType());
+    for (OpOperand &use : value.getUses()) {
+      Operation *user = use.getOwner();
+      if (user->getBlock() != block)
+        continue; // Perhaps not on every path.
+      Placed place;
+      if (auto update = dyn_cast<ir::UpdateOp>(user)) {
+        if (FlatSymbolRefAttr name = update.getStateAttr()) {
+          place = state(user->getLoc(), name, value.getType(), /*next=*/true);
+        } else if (update.getGate()) {
+          continue;
+        } else {
+          place.shape = shape;
+          place.buffer = job(update.getRole(), user->getLoc());
+        }
+      } else if (isa<scf::YieldOp>(user)) {
+        auto result = placed_.find(user->getParentOp()->getResult(use.getOperandNumber()));
+        if (result == placed_.end())
+          continue;
+        place = result->second;
+      } else if (auto gather = dyn_cast<ir::AllGatherOp>(user)) {
+        for (Operation *concat : gather.getResult().getUsers())
+          if (isa<ir::ConcatOp>(concat) && concat->getBlock() == block)
+            if (auto whole = destination(concat->getResult(0), concat, inPlace)) {
+              place = *whole;
+              place.shape = shape;
+            }
+        if (!place.buffer)
+          continue;
+      } else {
+        continue;
+      }
+      if (isJob(place.buffer)) {
+        if (!inPlace)
+          continue;
+        auto role = static_cast<ir::Role>(llvm::find(jobs_, place.buffer) - jobs_);
+        if (Operation *later = laterReader(role, op)) {
+          if (reader)
+            *reader = later;
+          continue;
+        }
+      }
+      return place;
+    }
+    return std::nullopt;
   }
 
   /// A place for a result of `op`, noting why it is not the job's buffer if it is not.
-  Placed place(OpResult result, Shape shape) {
+  Placed place(OpResult result, bool inPlace = true) {
     Operation *op = result.getOwner();
-    Placed target;
-    target.shape = shape;
     Operation *reader = nullptr;
-    target.buffer = destination(result, op, &reader);
-    if (target.buffer)
-      return target;
+    if (std::optional<Placed> target = destination(result, op, inPlace, &reader))
+      return *target;
     if (reader) {
       std::string text = "the job's buffer is read later";
       if (auto file = dyn_cast<FileLineColLoc>(reader->getLoc()))
         text += ", at " + std::to_string(file.getLine()) + ":" + std::to_string(file.getColumn());
       missed(op->getLoc(), "ComputeInPlace", text);
     }
-    return scratch(op->getLoc(), shape, {});
-  }
-
-  bool endsInJob(Value value) {
-    Block *block = value.getParentBlock();
-    for (OpOperand &use : value.getUses()) {
-      Operation *user = use.getOwner();
-      if (user->getBlock() != block)
-        continue; // Perhaps not on every path.
-      if (auto update = dyn_cast<ir::UpdateOp>(user); update && !update.getGate())
-        return true;
-      if (isa<scf::YieldOp>(user)) {
-        auto result = placed_.find(user->getParentOp()->getResult(use.getOperandNumber()));
-        if (result != placed_.end() && result->second.buffer == job_)
-          return true;
-      }
-      if (auto gather = dyn_cast<ir::AllGatherOp>(user))
-        for (Operation *reader : gather.getResult().getUsers())
-          if (isa<ir::ConcatOp>(reader) && reader->getBlock() == block &&
-              destination(reader->getResult(0), reader))
-            return true;
-    }
-    return false;
+    return scratch(op->getLoc(), Shape::of(result.getType()), {});
   }
 
   static void note(Location loc, StringRef name, StringRef text) {
@@ -354,12 +430,53 @@ private:
     at.create<chunk::LaunchOp>(kernel, constants, count, inputs, ValueRange{output}, scalars);
   }
 
-  /// Stores one element, plain. `from` and `to` may be the same place.
-  void store(Emitter &at, ir::CodecAttrInterface codec, Value count, Value from, Value to) {
-    if (codec)
-      launch(at, codec.getDecodeKernel(), codec.getKernelAttributes(), count, from, to);
+  /// Stores element `peer` of `value`, which lies at `from`, plain. `to` may be the same place.
+  void store(Emitter &at, const Placed &value, Value peer, Value from, Value to) {
+    Value elements = count(at, value, peer);
+    if (value.codec)
+      launch(at, value.codec.getDecodeKernel(), value.codec.getKernelAttributes(), elements, from,
+             to, decodeScalars(at, value, peer));
     else
-      launch(at, "copy", {}, count, from, to);
+      launch(at, "copy", {}, elements, from, to);
+  }
+
+  // ---- Random numbers ----
+
+  /// The key of the random numbers of operation `number`, and where in the bucket they start.
+  SmallVector<Value> key(Emitter &at, int64_t number, bool shared, Value first) {
+    Emitter top(top_, at.loc());
+    Value rank = shared ? top.constant(-1) : rank_;
+    return {seed(top), step(top), rank, bucketNumber(top), top.constant(number), first};
+  }
+
+  SmallVector<Value> encodeScalars(Emitter &at, const Placed &value, Value peer) {
+    if (!value.codec.isRandom())
+      return {};
+    return key(at, value.number, value.codec.decodeIsRandom(), first(at, value, peer));
+  }
+
+  /// What decodes draws the numbers of whoever encoded: they are the same on all ranks.
+  SmallVector<Value> decodeScalars(Emitter &at, const Placed &value, Value peer) {
+    if (!value.codec.decodeIsRandom())
+      return {};
+    return key(at, value.number, /*shared=*/true, first(at, value, peer));
+  }
+
+  Value seed(Emitter &top) {
+    for (const auto &parameter : on_->getParentOfType<ir::AlgorithmOp>().getParameters())
+      if (parameter.name == "seed" && parameter.value.getType().isIndex())
+        return scalars_.lookup(parameter.value);
+    return top.constant(0);
+  }
+  Value step(Emitter &top) {
+    if (!step_)
+      step_ = top.create<chunk::StepOp>();
+    return step_;
+  }
+  Value bucketNumber(Emitter &top) {
+    if (!bucketNumber_)
+      bucketNumber_ = top.create<chunk::BucketOp>();
+    return bucketNumber_;
   }
 
   template <typename Function>
@@ -387,10 +504,10 @@ private:
   template <typename Function> void forEach(Emitter &at, const Placed &value, Function function) {
     if (!value.shape.per)
       return function(rank_, local(at, value, rank_));
-    if (ir::TopologyAttr topology = value.shape.topology) {
+    if (ir::TopologyAttrInterface topology = value.shape.topology) {
       Emitter top(top_, at.loc());
-      Neighbors neighbors = Neighbors::of(top, topology, sizes_.world);
-      for (auto [j, active] : llvm::enumerate(neighbors.active)) {
+      const Neighbors &known = neighbors(top, topology, value.round);
+      for (auto [j, active] : llvm::enumerate(known.active)) {
         Value index = top.constant(static_cast<int64_t>(j));
         when(at, active, [&] {
           function(index, value.slots ? landed(at, value, index) : local(at, value, index));
@@ -414,7 +531,7 @@ private:
     Placed target = scratch(loc, value.shape, {});
     Emitter at(body_, loc);
     forEach(at, value, [&](Value peer, Value element) {
-      store(at, value.codec, count(at, value, peer), element, local(at, target, peer));
+      store(at, value, peer, element, local(at, target, peer));
     });
     return target;
   }
@@ -443,15 +560,16 @@ private:
       placed_[op.getResult()] = value;
       return success();
     }
-    Placed target = place(cast<OpResult>(op.getResult()), value.shape);
-    if (target.buffer == job_ && value.codec)
+    Placed target = place(cast<OpResult>(op.getResult()));
+    target.shape = value.shape;
+    if (isJob(target.buffer) && value.codec)
       note(loc, "DecodeIntoBucket", "decodes every shard straight into the job's bucket");
     Emitter at(body_, loc);
     forEach(at, value, [&](Value peer, Value element) {
       bool inPlace = peer == rank_ && !value.codec && value.buffer == target.buffer &&
                      value.layout == Layout::Whole;
       if (!inPlace)
-        store(at, value.codec, count(at, value, peer), element, local(at, target, peer));
+        store(at, value, peer, element, local(at, target, peer));
     });
     target.shape = bucket;
     placed_[op.getResult()] = target;
@@ -463,13 +581,15 @@ private:
     ir::CodecAttrInterface codec = op.getCodec();
     Placed value = plain(loc, placed_[op.getInput()]);
     Placed target = scratch(loc, value.shape, codec);
+    target.number = ir::drawNumber(op);
     if (auto reduce = op.getInput().getDefiningOp<ir::ReduceOp>();
         reduce && reduce.getInput().getDefiningOp<ir::DecodeOp>())
       missed(loc, "DecodeReduceEncode",
              "writes the fold to memory and reads it again: no kernel does all three");
     Emitter at(body_, loc);
-    auto encode = [&](Value elements, Value from, Value to) {
-      launch(at, codec.getEncodeKernel(), codec.getKernelAttributes(), elements, from, to);
+    auto encode = [&](const Placed &result, Value peer, Value elements, Value from) {
+      launch(at, codec.getEncodeKernel(), codec.getKernelAttributes(), elements, from,
+             local(at, result, peer), encodeScalars(at, result, peer));
     };
     if (value.shape.per && !value.slots && value.layout == Layout::Whole &&
         target.layout == Layout::Whole) {
@@ -477,10 +597,10 @@ private:
       note(loc, "EncodeAllShards", "encodes every shard in one pass over the bucket");
       Placed from = value, to = target;
       from.shape = to.shape = Shape();
-      encode(sizes_.length, local(at, from, rank_), local(at, to, rank_));
+      encode(to, rank_, sizes_.length, local(at, from, rank_));
     } else {
       forEach(at, value, [&](Value peer, Value element) {
-        encode(count(at, value, peer), element, local(at, target, peer));
+        encode(target, peer, count(at, value, peer), element);
       });
     }
     placed_[op.getResult()] = target;
@@ -492,9 +612,8 @@ private:
     Placed value = placed_[op.getInput()];
     Shape shape = Shape::of(op.getResult().getType());
     // A fold of whole buckets reads peers' buckets where they lie: it must not write its own yet.
-    Placed target =
-        shape.shard ? place(cast<OpResult>(op.getResult()), shape) : scratch(loc, shape, {});
-    if (target.buffer == job_)
+    Placed target = place(cast<OpResult>(op.getResult()), /*inPlace=*/shape.shard);
+    if (isJob(target.buffer))
       note(loc, "ReduceInPlace", "folds in the job's own buffer");
     Emitter at(body_, loc);
     auto fold = [&] {
@@ -503,7 +622,8 @@ private:
       if (value.codec) {
         note(loc, "DecodeReduce", "decodes and folds in one pass over the received bytes");
         launch(at, value.codec.getDecodeReduceKernel(op.getKind()),
-               value.codec.getKernelAttributes(), elements, inputs, output);
+               value.codec.getKernelAttributes(), elements, inputs, output,
+               decodeScalars(at, value, rank_));
       } else {
         launch(at, op.getKind() == ir::ReduceKind::Mean ? "reduce_mean" : "reduce_sum", {},
                elements, inputs, output);
@@ -517,10 +637,8 @@ private:
       when(at, many, fold);
       bool inPlace = !value.codec && value.buffer == target.buffer && value.layout == target.layout;
       if (!inPlace)
-        when(at, top.no(many), [&] {
-          store(at, value.codec, count(at, value, rank_), local(at, value, rank_),
-                local(at, target, rank_));
-        });
+        when(at, top.no(many),
+             [&] { store(at, value, rank_, local(at, value, rank_), local(at, target, rank_)); });
     }
     placed_[op.getResult()] = target;
     return success();
@@ -531,37 +649,43 @@ private:
     Placed value = plain(loc, placed_[op.getValue()]);
     Placed neighbors = plain(loc, placed_[op.getNeighbors()]);
     // Not in place: neighbours read our value while we compute.
-    Placed target = scratch(loc, value.shape, {});
+    Placed target = place(cast<OpResult>(op.getResult()), /*inPlace=*/false);
     Emitter top(top_, loc), at(body_, loc);
-    auto topology = cast<ir::TopologyAttr>(op.getTopology());
-    Neighbors known = Neighbors::of(top, topology, sizes_.world);
-    Value denominator = top.toReal(top.constant(topology.getCommonDenominator()));
+    const Neighbors &known = this->neighbors(top, op.getTopology(), neighbors.round);
     Value own = local(at, value, rank_), output = local(at, target, rank_);
     size_t most = known.active.size();
     for (size_t active = most; active > 0; --active) {
-      when(at, top.equal(known.count, top.constant(static_cast<int64_t>(active))), [&] {
+      Value isIt = most == 1 ? known.active[0]
+                             : top.equal(known.count, top.constant(static_cast<int64_t>(active)));
+      when(at, isIt, [&] {
         SmallVector<Value> scalars;
         for (size_t i = 0; i < active; ++i)
-          scalars.push_back(active == most ? weight(top, topology, i)
-                                           : weight(top, known, i, denominator));
-        launch(at, "mix", {}, sizes_.length, {own, some(at, neighbors, known.active)}, output,
+          scalars.push_back(weight(top, known, i, active == most));
+        launch(at, "mix", {}, count(at, value, rank_), {own, some(at, neighbors, known)}, output,
                scalars);
       });
     }
-    Value any = top.greater(known.count, top.constant(0));
-    bool onlyUpdates = value.original && llvm::all_of(op->getUsers(), [](Operation *user) {
-                         return isa<ir::UpdateOp>(user);
+    Value any = most == 1 ? known.active[0] : top.greater(known.count, top.constant(0));
+    bool onlyUpdates = value.original && llvm::all_of(op->getUsers(), [&](Operation *user) {
+                         auto update = dyn_cast<ir::UpdateOp>(user);
+                         return update && update.getRole() == value.original;
                        });
     if (onlyUpdates)
       target.unchangedUnless = any;
     else
-      when(at, top.no(any), [&] { store(at, {}, sizes_.length, own, output); });
+      when(at, top.no(any), [&] { store(at, value, rank_, own, output); });
     placed_[op.getResult()] = target;
     return success();
   }
 
   /// Elements of neighbours that are active, in the topology's order.
-  Value some(Emitter &at, const Placed &value, ArrayRef<Value> active) {
+  Value some(Emitter &at, const Placed &value, const Neighbors &known) {
+    auto element = [&](Emitter &in, int64_t j) {
+      Value index = in.constant(j);
+      return value.slots ? landed(in, value, index) : local(in, value, index);
+    };
+    if (known.active.size() == 1) // Who launches knows that it is active.
+      return element(at, 0);
     auto gather = at.create<chunk::GatherOp>(at.constant(0), at.constant(1));
     Block &block = gather.getBody().front();
     if (block.mightHaveTerminator())
@@ -569,29 +693,147 @@ private:
     OpBuilder inner = OpBuilder::atBlockEnd(&block);
     Emitter in(inner, at.loc());
     SmallVector<Value> ranges;
-    for (size_t j = 0; j < active.size(); ++j) {
-      Value index = in.constant(static_cast<int64_t>(j));
-      ranges.push_back(value.slots ? landed(in, value, index) : local(in, value, index));
-    }
-    in.create<chunk::YieldOp>(ranges, active);
+    for (size_t j = 0; j < known.active.size(); ++j)
+      ranges.push_back(element(in, static_cast<int64_t>(j)));
+    in.create<chunk::YieldOp>(ranges, known.active);
     return gather;
   }
 
-  /// Weight of neighbour `i` where no two coincide.
-  static Value weight(Emitter &top, ir::TopologyAttr topology, size_t i) {
-    return top.real(static_cast<double>(topology.getCommonNumerators()[i]) /
-                    static_cast<double>(topology.getCommonDenominator()));
-  }
-
-  /// Weight of the `i`-th active neighbour.
-  static Value weight(Emitter &top, const Neighbors &known, size_t i, Value denominator) {
+  /// Weight of the `i`-th active neighbour; with `all`, every place holds one.
+  static Value weight(Emitter &top, const Neighbors &known, size_t i, bool all) {
+    if (all && known.constantWeights)
+      return top.real((*known.constantWeights)[i]);
     Value before = top.constant(0), numerator = top.constant(0);
     for (auto [active, merged] : llvm::zip(known.active, known.numerators)) {
       Value isIt = top.both(active, top.equal(before, top.constant(static_cast<int64_t>(i))));
       numerator = top.select(isIt, merged, numerator);
       before = top.add(before, top.select(active, top.constant(1), top.constant(0)));
     }
-    return top.fold<arith::DivFOp>(top.toReal(numerator), denominator);
+    return top.fold<arith::DivFOp>(top.toReal(numerator), top.toReal(known.denominator));
+  }
+
+  /// The round that an exchange on `topology` sees: null where all are equal.
+  static Value roundOf(ArrayRef<Placed> values) {
+    for (const Placed &value : values)
+      if (value.round)
+        return value.round;
+    return {};
+  }
+
+  const Neighbors &neighbors(Emitter &top, ir::TopologyAttrInterface topology, Value round) {
+    auto [known, isNew] = neighbors_.insert({{topology, round}, {}});
+    if (isNew)
+      known->second = Neighbors::of(top, topology, sizes_.world, rankAtTop(top), round);
+    return known->second;
+  }
+  llvm::MapVector<std::pair<Attribute, Value>, Neighbors> neighbors_;
+
+  Value rankAtTop(Emitter &top) {
+    if (!rankAtTop_)
+      rankAtTop_ = top.create<chunk::RankOp>();
+    return rankAtTop_;
+  }
+  Value rankAtTop_;
+
+  /// The number of a place, and each of `values` there: one, one per neighbour or one per rank.
+  /// Values that are one count for all.
+  template <typename Function>
+  void forEach(Emitter &at, const Shape &shape, ArrayRef<Placed> values, Function function) {
+    Placed whole;
+    whole.shape = shape;
+    auto elements = [&](Emitter &in, Value peer, bool arrived) {
+      SmallVector<Value> result;
+      for (const Placed &value : values)
+        result.push_back(!value.shape.per         ? local(in, value, rank_)
+                         : value.slots && arrived ? landed(in, value, peer)
+                                                  : local(in, value, peer));
+      return result;
+    };
+    if (!shape.per)
+      return function(rank_, elements(at, rank_, false));
+    if (shape.topology) {
+      Emitter top(top_, at.loc());
+      const Neighbors &known = neighbors(top, shape.topology, roundOf(values));
+      for (auto [j, active] : llvm::enumerate(known.active)) {
+        Value index = top.constant(static_cast<int64_t>(j));
+        when(at, active, [&] { function(index, elements(at, index, true)); });
+      }
+      return;
+    }
+    bool landedSome = llvm::any_of(values, [](const Placed &value) { return value.slots; });
+    if (!landedSome)
+      return loop(at, 0, sizes_.world,
+                  [&](Value peer) { function(peer, elements(at, peer, false)); });
+    function(rank_, elements(at, rank_, false));
+    loop(at, 1, sizes_.world, [&](Value hops) {
+      Value peer = peerBelow(at, hops);
+      function(peer, elements(at, peer, true));
+    });
+  }
+
+  LogicalResult lowerMap(ir::MapOp op) {
+    Location loc = op.getLoc();
+    Type type = op.getResult().getType();
+    SmallVector<Placed> values;
+    SmallVector<int64_t> broadcast;
+    for (Value input : op.getValues()) {
+      values.push_back(plain(loc, placed_[input]));
+      broadcast.push_back(ir::isScalar(input.getType()) && !ir::isScalar(type));
+    }
+    Placed target = place(cast<OpResult>(op.getResult()));
+    target.round = roundOf(values);
+    if (isJob(target.buffer))
+      note(loc, "MapInPlace", "computes in the job's own buffer");
+    Emitter top(top_, loc), at(body_, loc);
+    SmallVector<Value> scalars;
+    for (Value scalar : op.getScalars()) {
+      Value value = scalars_.lookup(scalar);
+      scalars.push_back(value.getType().isIndex() ? top.toReal(value) : value);
+    }
+    Builder &b = top_;
+    int64_t result = static_cast<int64_t>(op.getCode().size() / ir::kMapStride) - 1;
+    DictionaryAttr constants = b.getDictionaryAttr({
+        b.getNamedAttr("broadcast", b.getDenseI64ArrayAttr(broadcast)),
+        b.getNamedAttr("code", op.getCodeAttr()),
+        b.getNamedAttr("constants", op.getConstantsAttr()),
+        b.getNamedAttr("inputs", b.getI64IntegerAttr(static_cast<int64_t>(values.size()))),
+        b.getNamedAttr("outputs", b.getDenseI64ArrayAttr({result})),
+        b.getNamedAttr("scalars", b.getI64IntegerAttr(static_cast<int64_t>(scalars.size()))),
+    });
+    forEach(at, Shape::of(type), values, [&](Value peer, ArrayRef<Value> elements) {
+      launch(at, "map", constants, count(at, target, peer), elements, local(at, target, peer),
+             scalars);
+    });
+    placed_[op.getResult()] = target;
+    return success();
+  }
+
+  /// One number of each of `operands`, all over one domain.
+  LogicalResult lowerFold(Operation *op, StringRef kernel, ValueRange operands) {
+    Location loc = op->getLoc();
+    SmallVector<Placed> values;
+    for (Value operand : operands)
+      values.push_back(plain(loc, placed_[operand]));
+    Placed target = place(op->getResult(0), /*inPlace=*/false);
+    Emitter at(body_, loc);
+    SmallVector<Value> inputs;
+    for (const Placed &value : values)
+      inputs.push_back(local(at, value, rank_));
+    launch(at, kernel, {}, count(at, values.front(), rank_), inputs, local(at, target, rank_));
+    placed_[op->getResult(0)] = target;
+    return success();
+  }
+
+  LogicalResult lowerRandom(ir::RandomOp op) {
+    Location loc = op.getLoc();
+    Placed target = place(cast<OpResult>(op.getResult()));
+    Emitter top(top_, loc), at(body_, loc);
+    SmallVector<Value> scalars =
+        key(at, ir::drawNumber(op), op.getDraw() == ir::Draw::Shared, top.constant(0));
+    scalars[0] = scalars_.lookup(op.getSeed());
+    launch(at, "random_uniform", {}, sizes_.length, {}, local(at, target, rank_), scalars);
+    placed_[op.getResult()] = target;
+    return success();
   }
 
   // ---- Communication ----
@@ -659,10 +901,12 @@ private:
                                rank_);
     });
     charge(loc, [&](Emitter &tail) {
-      Value count =
-          value.shape.shard ? sizes_.shardCount(tail, tail.create<chunk::RankOp>()) : sizes_.length;
+      Value elements = value.shape.scalar  ? tail.constant(1)
+                       : value.shape.shard ? sizes_.shardCount(tail, tail.create<chunk::RankOp>())
+                                           : sizes_.length;
       Value peers = tail.sub(sizes_.world, tail.constant(1));
-      return std::pair(roundOfMany(tail), tail.mul(peers, sizes_.bytes(tail, value.codec, count)));
+      return std::pair(roundOfMany(tail),
+                       tail.mul(peers, sizes_.bytes(tail, value.codec, elements)));
     });
     placed_[op.getResult()] = result;
     return success();
@@ -674,21 +918,27 @@ private:
     Placed result = value;
     result.shape = Shape::of(op.getResult().getType());
     Emitter top(top_, loc), at(body_, loc);
-    Neighbors neighbors =
-        Neighbors::of(top, cast<ir::TopologyAttr>(op.getTopology()), sizes_.world);
-    result.slots = slots(loc, value, top.constant(static_cast<int64_t>(neighbors.active.size())));
-    for (auto [j, active] : llvm::enumerate(neighbors.active))
-      when(at, active,
-           [&] { // Whoever is `offset` above us is heard by us: we are heard by those below.
-             Value hops = at.sub(sizes_.world, neighbors.residues[j]);
-             at.create<chunk::MoveOp>(local(at, value, rank_), chunk::PeerMap::Rotate, hops,
-                                      result.slots, at.constant(static_cast<int64_t>(j)));
-           });
+    ir::TopologyAttrInterface topology = op.getTopology();
+    if (!topology.isStatic())
+      result.round = op.getRound() ? scalars_.lookup(op.getRound()) : step(top);
+    const Neighbors &known = neighbors(top, topology, result.round);
+    result.slots = slots(loc, value, top.constant(static_cast<int64_t>(known.active.size())));
+    if (topology.getPeerMap() == ir::PeerMap::Rotate) {
+      for (auto [j, active] : llvm::enumerate(known.active))
+        when(at, active, [&] {
+          at.create<chunk::MoveOp>(local(at, value, rank_), chunk::PeerMap::Rotate,
+                                   ValueRange{known.hops[j]}, result.slots,
+                                   at.constant(static_cast<int64_t>(j)));
+        });
+    } else { // Whoever has no partner sends nothing.
+      at.create<chunk::MoveOp>(local(at, value, rank_), known.map, known.arguments, result.slots,
+                               at.constant(0));
+    }
     charge(loc, [&](Emitter &tail) {
-      Value any = tail.greater(neighbors.count, tail.constant(0));
-      Value bytes = sizes_.bytes(tail, value.codec, sizes_.length);
+      Value any = tail.greater(known.count, tail.constant(0));
+      Value bytes = sizes_.bytes(tail, value.codec, count(tail, value, rankAtTop(top)));
       return std::pair(tail.select(any, tail.constant(1), tail.constant(0)),
-                       tail.mul(neighbors.count, bytes));
+                       tail.mul(known.count, bytes));
     });
     placed_[op.getResult()] = result;
     return success();
@@ -696,35 +946,175 @@ private:
 
   // ---- Results ----
 
-  /// Makes `target` hold `value`, both one value. Nothing if it does already.
+  /// Makes `target` hold `value`. Nothing if it does already.
   void assign(Location loc, const Placed &value, const Placed &target) {
-    if (value.buffer == target.buffer && value.layout == target.layout && !value.codec)
+    if (value.buffer == target.buffer && value.layout == target.layout && !value.codec &&
+        !value.slots)
       return;
     Emitter at(body_, loc);
-    store(at, value.codec, count(at, value, rank_), local(at, value, rank_),
-          local(at, target, rank_));
+    forEach(at, value, [&](Value peer, Value element) {
+      store(at, value, peer, element, local(at, target, peer));
+    });
+  }
+
+  /// What waits for the step's end: only there it is known whether the step is finite.
+  struct Deferred {
+    Location loc;
+    SmallVector<Value> conditions; ///< Of the branches around it.
+    std::function<void(Emitter &)> emit;
+    StringRef published = {}; ///< The state that it publishes.
+  };
+  SmallVector<Deferred> deferred_;
+  /// Updates of a bucket that is still read as it was: they happen when all else has.
+  SmallVector<Deferred> late_;
+
+  void finishStep() {
+    for (Deferred &item : late_)
+      emit(item, /*gated=*/false);
+    if (deferred_.empty())
+      return;
+    bool gated = on_.getEvent() != ir::Event::AfterUpdate;
+    if (gated)
+      chunk::WaitOp::create(body_, deferred_.front().loc, chunk::Gate::BeforeUpdate);
+    // The job does not start `after_update` in a step that is not finite.
+    for (Deferred &item : deferred_)
+      emit(item, gated);
+  }
+
+  void emit(Deferred &item, bool gated) {
+    OpBuilder::InsertionGuard guard(body_);
+    Emitter at(body_, item.loc);
+    for (Value condition : item.conditions) {
+      auto branch = at.create<chunk::IfOp>(condition);
+      body_.setInsertionPointToStart(&branch.getThen().front());
+    }
+    if (gated) {
+      auto finite = at.create<chunk::IfFiniteOp>();
+      body_.setInsertionPointToStart(&finite.getBody().front());
+    }
+    item.emit(at);
+  }
+
+  /// Places of a topology that hold no neighbour keep what the state has there.
+  void keepEmptyPlaces(Location loc, FlatSymbolRefAttr name, Type type, const Placed &target) {
+    if (!target.shape.topology)
+      return;
+    Placed committed = state(loc, name, type, /*next=*/false);
+    Emitter top(top_, loc), at(body_, loc);
+    const Neighbors &known = neighbors(top, target.shape.topology, {});
+    for (auto [j, active] : llvm::enumerate(known.active)) {
+      Value index = top.constant(static_cast<int64_t>(j));
+      when(at, top.no(active), [&] {
+        store(at, committed, index, local(at, committed, index), local(at, target, index));
+      });
+    }
   }
 
   LogicalResult lowerUpdate(ir::UpdateOp op) {
     Location loc = op.getLoc();
     Placed value = placed_[op.getValue()];
-    Placed target;
-    target.shape = value.shape;
-    target.buffer = job_;
-    if (value.original)
-      return success();
-    auto write = [&] {
-      if (op.getGate())
-        chunk::WaitOp::create(body_, loc, chunk::Gate::BeforeUpdate);
+    if (FlatSymbolRefAttr name = op.getStateAttr()) {
+      Placed target = state(loc, name, op.getValue().getType(), /*next=*/true);
+      if (value.unchangedUnless) // Where nothing was mixed, it is the job's own.
+        return op.emitOpError("of a state with a mixed value that is also stored is not supported");
       assign(loc, value, target);
-    };
-    if (!value.unchangedUnless) {
-      write();
+      keepEmptyPlaces(loc, name, op.getValue().getType(), target);
+      updated_[name.getValue()] = target;
+      deferred_.push_back({loc, conditions_,
+                           [name](Emitter &at) { at.create<chunk::PublishOp>(name); },
+                           name.getValue()});
       return success();
     }
-    Emitter at(body_, loc);
-    when(at, value.unchangedUnless, write);
+    ir::Role role = op.getRole();
+    Placed target;
+    target.shape = value.shape;
+    target.buffer = job(role, loc);
+    if (value.original == role)
+      return success();
+    Deferred item{loc, conditions_,
+                  [this, loc, value, target](Emitter &) { assign(loc, value, target); }};
+    if (value.unchangedUnless)
+      item.conditions.push_back(value.unchangedUnless);
+    if (!op.getGate()) {
+      if (laterReader(role, op)) {
+        late_.push_back(std::move(item));
+      } else {
+        Emitter at(body_, loc);
+        if (value.unchangedUnless)
+          when(at, value.unchangedUnless, [&] { assign(loc, value, target); });
+        else
+          assign(loc, value, target);
+      }
+      return success();
+    }
+    if (value.original || (isJob(value.buffer) && !value.unchangedUnless)) {
+      // The other bucket may have changed by then.
+      Placed kept = scratch(loc, value.shape, {});
+      assign(loc, value, kept);
+      item.emit = [this, loc, kept, target](Emitter &) { assign(loc, kept, target); };
+    }
+    deferred_.push_back(std::move(item));
     return success();
+  }
+
+  LogicalResult lowerRead(ir::ReadOp op) {
+    auto updated = updated_.find(op.getState());
+    placed_[op.getResult()] =
+        updated != updated_.end()
+            ? updated->second
+            : state(op.getLoc(), op.getStateAttr(), op.getResult().getType(), /*next=*/false);
+    return success();
+  }
+
+  /// A state that both paths of a branch publish is published whichever is taken. `begin`: where
+  /// the branch's items begin.
+  void mergePublished(size_t begin) {
+    for (size_t i = begin; i < deferred_.size(); ++i) {
+      Deferred &item = deferred_[i];
+      if (item.published.empty() || item.conditions.size() != conditions_.size() + 1)
+        continue;
+      for (size_t j = i + 1; j < deferred_.size(); ++j) {
+        if (deferred_[j].published != item.published ||
+            deferred_[j].conditions.size() != item.conditions.size())
+          continue;
+        item.conditions.pop_back();
+        deferred_.erase(deferred_.begin() + static_cast<ptrdiff_t>(j));
+        break;
+      }
+    }
+  }
+
+  /// After a branch, a state that one path updated lies where that path put it: if it is read
+  /// later, the other path copies it there.
+  void mergeStates(scf::IfOp op, chunk::IfOp branch, llvm::StringMap<Placed> (&after)[2]) {
+    updated_ = after[0];
+    for (auto &entry : after[1])
+      updated_[entry.getKey()] = entry.getValue();
+    for (StringRef name : sortedKeys(updated_)) {
+      ir::ReadOp later;
+      on_.walk([&](ir::ReadOp read) {
+        if (!later && read.getState() == name && runsAfter(read, op))
+          later = read;
+      });
+      if (!later)
+        continue;
+      for (size_t i : {0, 1}) {
+        if (after[i].contains(name))
+          continue;
+        OpBuilder::InsertionGuard guard(body_);
+        Region &region = i == 0 ? branch.getThen() : branch.getOtherwise();
+        body_.setInsertionPointToEnd(&region.front());
+        assign(op.getLoc(),
+               state(op.getLoc(), later.getStateAttr(), later.getResult().getType(), false),
+               updated_[name]);
+      }
+    }
+  }
+
+  static SmallVector<StringRef> sortedKeys(const llvm::StringMap<Placed> &map) {
+    SmallVector<StringRef> keys(map.keys());
+    llvm::sort(keys);
+    return keys;
   }
 
   LogicalResult lowerIf(scf::IfOp op) {
@@ -735,12 +1125,14 @@ private:
         continue;
       if (!ir::isPlain(type))
         return op.emitOpError() << "yields " << type << ": expects scalars, buckets and shards";
-      Shape shape = Shape::of(type);
-      placed_[result] = shape.shard ? scratch(loc, shape, {}) : place(result, shape);
+      placed_[result] = place(result);
     }
     Value condition = scalars_.lookup(op.getCondition());
     auto branch = chunk::IfOp::create(body_, loc, condition, /*withElse=*/true);
     SmallVector<Value> scalarResults[2];
+    size_t deferredBefore = deferred_.size();
+    llvm::StringMap<Placed> before = updated_, after[2];
+    after[0] = after[1] = before;
     for (bool taken : {true, false}) {
       Block *source = taken ? op.thenBlock() : op.elseBlock();
       if (!source)
@@ -750,9 +1142,11 @@ private:
       body_.setInsertionPointToStart(&region.front());
       Emitter top(top_, loc);
       conditions_.push_back(taken ? condition : top.no(condition));
+      updated_ = before;
       if (failed(lower(*source)))
         return failure();
       conditions_.pop_back();
+      after[taken ? 0 : 1] = updated_;
       for (auto [result, yielded] :
            llvm::zip(op.getResults(), source->getTerminator()->getOperands()))
         if (result.getType().isIntOrIndexOrFloat())
@@ -760,6 +1154,8 @@ private:
         else
           assign(source->getTerminator()->getLoc(), placed_[yielded], placed_[result]);
     }
+    mergePublished(deferredBefore);
+    mergeStates(op, branch, after);
     if (branch.getOtherwise().front().empty())
       branch.getOtherwise().front().erase();
     size_t next = 0;
@@ -785,13 +1181,38 @@ struct BaguaToChunk final : impl::BaguaToChunkBase<BaguaToChunk> {
   }
 
 private:
+  static void declare(ir::StateOp state, OpBuilder &builder) {
+    Type type = state.getType();
+    IntegerAttr buckets;
+    chunk::StateDomain domain = chunk::StateDomain::Bucket;
+    if (auto per = dyn_cast<ir::PerType>(type)) {
+      domain = chunk::StateDomain::Neighbors;
+      buckets =
+          builder.getI64IntegerAttr(cast<ir::TopologyAttrInterface>(per.getOver()).entriesMax());
+    } else if (ir::isScalar(type)) {
+      domain = chunk::StateDomain::Scalar;
+    } else if (ir::shardGroup(type)) {
+      domain = chunk::StateDomain::Shard;
+    }
+    FloatAttr initial = state.getInitialWeight() ? FloatAttr() : state.getInitialAttr();
+    auto onResize = static_cast<chunk::OnResize>(state.getOnResize());
+    chunk::DeclareStateOp::create(builder, state.getLoc(), state.getSymName(), domain, buckets,
+                                  initial, onResize);
+  }
+
+  /// Everyone's number on every rank, then the fold.
+  static void expandScalar(ir::AllReduceOp op) {
+    OpBuilder builder(op);
+    FlatSymbolRefAttr group = op.getGroupAttr();
+    if (!group)
+      group = FlatSymbolRefAttr::get(op.getContext(), ir::kWorldGroup);
+    Value all = ir::AllGatherOp::create(builder, op.getLoc(), op.getInput(), group);
+    Value result = ir::ReduceOp::create(builder, op.getLoc(), op.getKind(), all);
+    op.getResult().replaceAllUsesWith(result);
+    op.erase();
+  }
+
   LogicalResult lower(ir::AlgorithmOp algorithm) {
-    if (algorithm.getOwnsUpdate() || !algorithm.getParameters().empty())
-      return algorithm.emitOpError("has no lowering to the chunk level: it has parameters or owns "
-                                   "the update");
-    for (Operation &op : algorithm.getBody().front())
-      if (auto on = dyn_cast<ir::OnOp>(op); !on || on.getWeight())
-        return op.emitOpError("has no lowering to the chunk level");
     int64_t grain = ir::grain(algorithm);
     bool acceptsF64 = true;
     SmallVector<Operation *> collectives;
@@ -803,7 +1224,10 @@ private:
           acceptsF64 &= codec.acceptsF64();
     });
     for (Operation *op : collectives) {
-      if (auto reduce = dyn_cast<ir::AllReduceOp>(op))
+      auto reduce = dyn_cast<ir::AllReduceOp>(op);
+      if (reduce && ir::isScalar(reduce.getInput().getType()))
+        expandScalar(reduce);
+      else if (reduce)
         expandAllReduce(reduce);
       else
         expandReduceScatter(cast<ir::ReduceScatterOp>(op));
@@ -813,7 +1237,13 @@ private:
     if (acceptsF64)
       accepts.push_back(builder.getF64Type());
     auto schedule = chunk::ScheduleOp::create(builder, algorithm.getLoc(), algorithm.getSymName(),
-                                              grain, accepts);
+                                              grain, accepts, algorithm.getOwnsUpdate());
+    builder.setInsertionPointToEnd(&schedule.getBody().front());
+    for (const auto &parameter : algorithm.getParameters())
+      chunk::DeclareParameterOp::create(builder, algorithm.getLoc(), parameter.name,
+                                        parameter.initial, parameter.perStep);
+    for (auto state : algorithm.getBody().getOps<ir::StateOp>())
+      declare(state, builder);
     for (auto on : algorithm.getBody().getOps<ir::OnOp>()) {
       builder.setInsertionPointToEnd(&schedule.getBody().front());
       if (failed(HandlerLowering(on, grain, builder).run()))

@@ -4,7 +4,11 @@
 #include "bagua/dialect/Bagua/BaguaTypes.h"
 #include "bagua/dialect/Chunk/ChunkOps.h"
 
+#include <optional>
+
 namespace bagua::compiler {
+
+namespace chunk = ir::chunk;
 
 /// Where ops go, and short names for index arithmetic there.
 class Emitter {
@@ -100,39 +104,71 @@ struct Sizes {
   }
 };
 
-/// A topology once the world is known: neighbours that coincide are one, oneself is none.
+/// A topology once the world, the rank and the round are known: neighbours that coincide are one,
+/// oneself is none.
 struct Neighbors {
-  llvm::SmallVector<mlir::Value> residues; ///< offset mod world, in [0, world)
-  llvm::SmallVector<mlir::Value> active;   ///< i1: not oneself, and the first of its equals
-  llvm::SmallVector<mlir::Value>
-      numerators;    ///< Weight of it and its equals, over the common denominator.
+  chunk::PeerMap map = chunk::PeerMap::Rotate;
+  llvm::SmallVector<mlir::Value> arguments; ///< Of a map that pairs ranks.
+  llvm::SmallVector<mlir::Value> hops;      ///< Rotate: how far each entry sends, in [0, world).
+  llvm::SmallVector<mlir::Value> active;    ///< i1: hears another rank, and is the first that does.
+  llvm::SmallVector<mlir::Value> numerators; ///< Weight of it and its equals, over the denominator.
+  mlir::Value denominator;
+  /// Weights where all entries are active, if they are the same in every world.
+  std::optional<llvm::SmallVector<double>> constantWeights;
   mlir::Value count; ///< How many are active.
 
-  static Neighbors of(Emitter &at, ir::TopologyAttr topology, mlir::Value world) {
+  /// `rank` is the executing one, and `round` null where the topology has none.
+  static Neighbors of(Emitter &at, ir::TopologyAttrInterface topology, mlir::Value world,
+                      mlir::Value rank, mlir::Value round) {
     Neighbors result;
-    llvm::ArrayRef<int64_t> offsets = topology.getOffsets();
-    llvm::SmallVector<int64_t> weights = topology.getCommonNumerators();
+    mlir::OpBuilder &builder = at.builder();
     mlir::Value zero = at.constant(0);
-    for (int64_t offset : offsets) {
-      mlir::Value positive = at.mod(at.constant(std::abs(offset)), world);
-      result.residues.push_back(offset > 0 ? positive : at.mod(at.sub(world, positive), world));
-    }
     result.count = zero;
-    for (size_t i = 0; i < offsets.size(); ++i) {
-      mlir::Value active = at.unequal(result.residues[i], zero);
-      mlir::Value numerator = at.constant(weights[i]);
-      for (size_t j = 0; j < offsets.size(); ++j) {
+    result.denominator = topology.buildDenominator(builder, at.loc(), world);
+    if (topology.getPeerMap() != ir::PeerMap::Rotate) {
+      result.map = topology.getPeerMap() == ir::PeerMap::RoundRobin ? chunk::PeerMap::RoundRobin
+                   : topology.getPeerMap() == ir::PeerMap::ShiftOne ? chunk::PeerMap::ShiftOne
+                                                                    : chunk::PeerMap::Pairing;
+      if (result.map == chunk::PeerMap::Pairing)
+        result.arguments.push_back(at.constant(topology.pairingSeed()));
+      result.arguments.push_back(round);
+      mlir::Value peer = at.create<chunk::PeerOp>(result.map, result.arguments);
+      result.active.push_back(at.unequal(peer, rank));
+      result.numerators.push_back(topology.buildNumerator(builder, at.loc(), world, 0));
+      result.count = at.select(result.active[0], at.constant(1), zero);
+      return result;
+    }
+    int64_t most = topology.entriesMax();
+    if (!round)
+      round = zero;
+    mlir::Value entries = topology.buildEntries(builder, at.loc(), world);
+    llvm::SmallVector<mlir::Value> exists, weights;
+    for (int64_t j = 0; j < most; ++j) {
+      exists.push_back(at.greater(entries, at.constant(j)));
+      result.hops.push_back(topology.buildDistance(builder, at.loc(), world, round, j));
+      weights.push_back(topology.buildNumerator(builder, at.loc(), world, j));
+    }
+    for (size_t i = 0; i < static_cast<size_t>(most); ++i) {
+      mlir::Value active = at.both(exists[i], at.unequal(result.hops[i], zero));
+      mlir::Value numerator = weights[i];
+      for (size_t j = 0; j < static_cast<size_t>(most); ++j) {
         if (i == j)
           continue;
-        mlir::Value same = at.equal(result.residues[i], result.residues[j]);
+        mlir::Value same = at.both(exists[j], at.equal(result.hops[i], result.hops[j]));
         if (j < i)
           active = at.both(active, at.no(same));
         else
-          numerator = at.add(numerator, at.select(same, at.constant(weights[j]), zero));
+          numerator = at.add(numerator, at.select(same, weights[j], zero));
       }
       result.active.push_back(active);
       result.numerators.push_back(numerator);
       result.count = at.add(result.count, at.select(active, at.constant(1), zero));
+    }
+    if (auto fixed = llvm::dyn_cast<ir::TopologyAttr>(topology)) {
+      result.constantWeights.emplace();
+      for (int64_t numerator : fixed.getCommonNumerators())
+        result.constantWeights->push_back(static_cast<double>(numerator) /
+                                          static_cast<double>(fixed.getCommonDenominator()));
     }
     return result;
   }

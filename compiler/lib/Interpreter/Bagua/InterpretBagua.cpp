@@ -238,9 +238,10 @@ private:
   }
 
   LogicalResult runUpdate(ir::UpdateOp update) {
-    const Everyone &value = values_.at(update.getValue());
+    Everyone value = values_.at(update.getValue());
     if (update.getState()) {
       std::string name = update.getState()->str();
+      keepEmptyPlaces(update.getValue().getType(), states_.at(name).committed, value);
       states_.at(name).updated = value;
       readable_[name] = value;
       return success();
@@ -255,6 +256,25 @@ private:
     else
       outputs_.weights.back() = std::move(bytes);
     return success();
+  }
+
+  /// Places of a topology that hold no neighbour keep what the state has there.
+  void keepEmptyPlaces(Type type, const Everyone &committed, Everyone &value) {
+    auto per = dyn_cast<ir::PerType>(type);
+    auto topology =
+        per ? dyn_cast<ir::TopologyAttrInterface>(per.getOver()) : ir::TopologyAttrInterface();
+    if (!topology)
+      return;
+    for (int64_t rank = 0; rank < world_; ++rank) {
+      std::vector<bool> taken(static_cast<size_t>(world_));
+      taken[rank] = true;
+      for (int64_t entry = 0; entry < topology.entries(world_); ++entry) {
+        int64_t source = heard(topology, rank, /*round=*/0, entry);
+        if (taken[source])
+          value[rank][entry] = committed[rank][entry];
+        taken[source] = true;
+      }
+    }
   }
 
   // ---- Values ----
@@ -276,10 +296,14 @@ private:
             .Case([&](ir::ConcatOp join) { return FailureOr(concat(in(join.getInput()))); })
             .Case([&](ir::AllToAllOp move) { return FailureOr(allToAll(in(move.getInput()))); })
             .Case([&](ir::AllGatherOp move) { return FailureOr(allGather(in(move.getInput()))); })
-            .Case([&](ir::EncodeOp code) {
+            .Case([&](ir::EncodeOp code) -> FailureOr<Everyone> {
+              if (world_ == 1) // W1: alone, codecs are the identity.
+                return in(code.getInput());
               return encode(op, in(code.getInput()), code.getCodec(), ir::drawNumber(code));
             })
             .Case([&](ir::DecodeOp code) -> FailureOr<Everyone> {
+              if (world_ == 1)
+                return in(code.getInput());
               ir::CodecAttrInterface codec = codecOf(code.getInput().getType());
               ir::EncodeOp encode = ir::encodeOf(code.getInput());
               if (codec.decodeIsRandom() && !encode)
@@ -605,7 +629,8 @@ private:
       for (ir::Rational weight : weights)
         scalars.push_back(static_cast<double>(weight.numerator) /
                           static_cast<double>(weight.denominator));
-      result.push_back({launch(*found, inputs, inputs_.length * inputs_.elementBytes(), scalars)});
+      result.push_back(
+          {launch(*found, inputs, inputs[0]->count * inputs_.elementBytes(), scalars)});
     }
     return result;
   }

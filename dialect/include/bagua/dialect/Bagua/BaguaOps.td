@@ -330,7 +330,7 @@ def Bagua_MixOp : Bagua_HandlerOp<"mix", [Pure, InferTypeOpAdaptor]> {
     w + sum of a_j (x_j - w), the sum a left fold in the topology's order, after adding up the weights of
     equal neighbours at the first of them and dropping oneself, in exact rationals. No neighbour: w. The round,
     where the topology has rounds, is that of the exchange.
-    - C1: `value` is over the bucket.  C2: `neighbors` is `!bagua.per<topology, type of value>` and its
+    - C1: `value` is over the bucket, or a scalar.  C2: `neighbors` is `!bagua.per<topology, type of value>` and its
       topology is the op's.  C3: `at` only with a topology that changes from round to round.
 
     Example: `%x = bagua.mix %w, %n on #bagua.topology<offsets = [-1, 1], weights = [1/3, 1/3]>`

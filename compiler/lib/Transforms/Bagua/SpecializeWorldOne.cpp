@@ -1,4 +1,4 @@
-// Proves that a codec touches nothing in a world of one rank, where training must be as without us.
+// Takes the codecs out of a world of one rank: alone, they are the identity (SPEC.md, W1).
 #include "bagua/compiler/Conditions.h"
 #include "bagua/compiler/Passes.h"
 #include "bagua/dialect/Bagua/BaguaOps.h"
@@ -6,12 +6,13 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
+#include "mlir/IR/IRMapping.h"
 
 using namespace mlir;
 
 namespace bagua::compiler {
 
-#define GEN_PASS_DEF_VERIFYWORLDONE
+#define GEN_PASS_DEF_SPECIALIZEWORLDONE
 #include "bagua/compiler/Passes.h.inc"
 
 namespace {
@@ -40,21 +41,57 @@ bool holds(arith::CmpIPredicate predicate, int64_t a, int64_t b) {
   return false;
 }
 
-struct VerifyWorldOne final : impl::VerifyWorldOneBase<VerifyWorldOne> {
-  using VerifyWorldOneBase::VerifyWorldOneBase;
+struct SpecializeWorldOne final : impl::SpecializeWorldOneBase<SpecializeWorldOne> {
+  using SpecializeWorldOneBase::SpecializeWorldOneBase;
 
   void runOnOperation() override {
-    markAllAnalysesPreserved();
-    WalkResult result = getOperation().walk([](ir::EncodeOp encode) {
-      if (hasPeers(encode))
-        return WalkResult::advance();
-      encode.emitOpError(
-          "expects to stand under a condition that implies `world > 1`: alone, an algorithm equals "
-          "plain training");
-      return WalkResult::interrupt();
+    SmallVector<ir::OnOp> handlers;
+    for (auto on : getOperation().getBody().getOps<ir::OnOp>()) {
+      WalkResult result = on.walk([](ir::EncodeOp encode) {
+        return hasPeers(encode) ? WalkResult::advance() : WalkResult::interrupt();
+      });
+      if (result.wasInterrupted())
+        handlers.push_back(on);
+    }
+    if (handlers.empty())
+      return markAllAnalysesPreserved();
+    for (ir::OnOp on : handlers)
+      specialize(on);
+  }
+
+private:
+  /// Puts the handler's body under `world > 1`, and a copy without codecs beside it.
+  static void specialize(ir::OnOp on) {
+    Location loc = on.getLoc();
+    Block &body = on.getBody().front();
+    SmallVector<Operation *> ops;
+    for (Operation &op : body)
+      ops.push_back(&op);
+    OpBuilder builder = OpBuilder::atBlockBegin(&body);
+    Value world = ir::WorldOp::create(builder, loc);
+    Value one = arith::ConstantIndexOp::create(builder, loc, 1);
+    Value many = arith::CmpIOp::create(builder, loc, arith::CmpIPredicate::ugt, world, one);
+    auto branch = scf::IfOp::create(builder, loc, many, /*withElseRegion=*/true);
+    for (Operation *op : ops)
+      op->moveBefore(branch.thenYield());
+
+    IRMapping mapping;
+    builder.setInsertionPoint(branch.elseYield());
+    for (Operation *op : ops)
+      builder.clone(*op, mapping);
+    AttrTypeReplacer plain;
+    plain.addReplacement([](ir::PackedType packed) -> Type { return packed.getElement(); });
+    SmallVector<Operation *> codecs;
+    branch.getElseRegion().walk([&](Operation *op) {
+      if (isa<ir::EncodeOp, ir::DecodeOp>(op))
+        codecs.push_back(op);
+      for (Value result : op->getResults())
+        result.setType(plain.replace(result.getType()));
     });
-    if (result.wasInterrupted())
-      signalPassFailure();
+    for (Operation *op : codecs) {
+      op->getResult(0).replaceAllUsesWith(op->getOperand(0));
+      op->erase();
+    }
   }
 };
 
