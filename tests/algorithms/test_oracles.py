@@ -17,14 +17,14 @@ SHIPPED = sorted(os.path.splitext(os.path.basename(path))[0] for path in glob.gl
 LEVELS = ["bagua", "chunk", "sched"]
 
 
-def inputs(world, length, broken=True):
-    """Gradients of all steps, if `broken` one of them with a NaN and one with an infinity on one rank, and
-    weights, the same on all ranks."""
+def inputs(world, length):
+    """Gradients of all steps, one of them with a NaN and one with an infinity on one rank, and weights, the same
+    on all ranks."""
     source = np.random.default_rng([world, length])
     gradients = [
         [source.standard_normal(length, np.float32) for _ in range(world)] for _ in range(STEPS)
     ]
-    if length and broken:
+    if length:
         gradients[4][world - 1][length // 2] = np.nan
         gradients[11][0][length - 1] = -np.inf
     return gradients, [source.standard_normal(length, np.float32)] * world
@@ -40,8 +40,7 @@ def combinations(block):
 def differences(name, level, world, length):
     """What differs, in words; empty if nothing does."""
     algorithm = ALGORITHMS[name]
-    # Lowered programs do not drop what a step that is not finite computed: all of theirs are finite.
-    gradients, weights = inputs(world, length, broken=level == "bagua")
+    gradients, weights = inputs(world, length)
     sgd = 0.0 if algorithm.owns_update else SGD
     got = interpret(name, level, gradients, weights, sgd, algorithm.parameters)
     named = dict(algorithm.parameters) | ({} if algorithm.owns_update else dict(sgd=sgd))

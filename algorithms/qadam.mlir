@@ -1,0 +1,48 @@
+// QAdam: Adam until its variance has settled; then the variance and its bias correction stay as they
+// are, and momentum travels in 8 bits per element.
+// BAGUA, arXiv 2107.01499, section 4; the structure is that of 1-bit Adam, arXiv 2102.02888, algorithm 1.
+//
+// @c1 and @c2 are moving averages of ones: 1 - beta^t over the steps that counted. Weight decay is added
+// to the gradient, as torch.optim.Adam does.
+
+#minmax8 = #bagua.minmax<bits = 8, block = 2048>
+!bucket = tensor<?xf32, #bagua.bucket>
+!scalar = tensor<?xf32, #bagua.scalar>
+
+bagua.algorithm @qadam(%warmup: index = 100, %lr: f64 = 1.0e-3 per_step, %beta1: f64 = 0.9, %beta2: f64 = 0.999, %eps: f64 = 1.0e-8, %weight_decay: f64 = 0.0 per_step) attributes {owns_update} {
+  bagua.state @m : bucket = 0.0
+  bagua.state @v : bucket = 0.0
+  bagua.state @c1 : scalar = 0.0
+  bagua.state @c2 : scalar = 0.0
+  bagua.on gradient(%g: !bucket, %w: !bucket) {
+    %one = arith.constant 1.0 : f64
+    %d1 = arith.subf %one, %beta1 : f64
+    %m = bagua.read @m
+    %v = bagua.read @v
+    %c1 = bagua.read @c1 : !scalar
+    %c2 = bagua.read @c2 : !scalar
+    %c1n = bagua.map %beta1 * %c1 + %d1 : !scalar
+    bagua.update @c1 = %c1n : !scalar
+    %step = bagua.step
+    %warm = arith.cmpi ult, %step, %warmup : index
+    scf.if %warm {
+      %d2 = arith.subf %one, %beta2 : f64
+      %mean = bagua.all_reduce mean %g
+      %a = bagua.map %mean + %weight_decay * %w
+      %m1 = bagua.map %beta1 * %m + %d1 * %a
+      %v1 = bagua.map %beta2 * %v + %d2 * %a * %a
+      %c2n = bagua.map %beta2 * %c2 + %d2 : !scalar
+      bagua.update @m = %m1
+      bagua.update @v = %v1
+      bagua.update @c2 = %c2n : !scalar
+      %w1 = bagua.map %w - %lr / %c1n * %m1 / (sqrt(%v1 / %c2n) + %eps)
+      bagua.update weight = %w1 at before_update
+    } else {
+      %m1 = bagua.map %beta1 * %m + %d1 * (%g + %weight_decay * %w)
+      %m2 = bagua.all_reduce mean %m1 via #minmax8
+      bagua.update @m = %m2
+      %w1 = bagua.map %w - %lr / %c1n * %m2 / (sqrt(%v / %c2) + %eps)
+      bagua.update weight = %w1 at before_update
+    }
+  }
+}
