@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""Trains every algorithm on real data and compares it with gradient_allreduce: a table and a plot.
+
+Four local ranks, several seeds, two tasks: a CNN on Fashion-MNIST (SGD with momentum) and a byte-level language
+model on the texts of the Debian package `fortunes` (Adam). `--update` writes the table into algorithms/README.md.
+"""
+
+import argparse
+import glob
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.join(HERE, "..", "..", "..")
+BASELINE = "gradient_allreduce"
+TASKS = {"fashion": ("accuracy, %", +1), "text": ("bits per byte", -1)}  # Metric, and which sign is better.
+BEGIN, END = "<!-- convergence: begin -->", "<!-- convergence: end -->"
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--algorithms", nargs="+", help="names (default: all that the build has)")
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--output", help="folder for reports and the plot (default: a new one)")
+    parser.add_argument("--update", action="store_true", help="write the table into algorithms/README.md")
+    return parser.parse_args()
+
+
+def train(arguments, task, algorithm, seed, folder):
+    """Reports of all ranks, or None if the run failed."""
+    environment = dict(os.environ)
+    package = os.path.join(arguments.build, "lib", "bagua", "python")
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, environment.get("PYTHONPATH")]))
+    name = os.path.join(folder, f"{task}-{algorithm}-{seed}")
+    command = [os.path.join(arguments.build, "bin", "bagua-run"), "-n", str(arguments.ranks), "--", sys.executable]
+    command += [os.path.join(HERE, "train.py"), "--task", task, "--algorithm", algorithm, "--seed", str(seed)]
+    command += ["--steps", str(arguments.steps), "--report", name + "-%r.json"]
+    with open(name + ".log", "w", encoding="utf-8") as log:
+        if subprocess.run(command, env=environment, stdout=log, stderr=log, check=False).returncode != 0:
+            return None
+    reports = []
+    for rank in range(arguments.ranks):
+        with open(f"{name}-{rank}.json", encoding="utf-8") as file:
+            reports.append(json.load(file))
+    return reports
+
+
+def mean_and_spread(values):
+    return f"{statistics.mean(values):.2f} ± {statistics.stdev(values) if len(values) > 1 else 0:.2f}"
+
+
+def plot(curves, path):
+    import matplotlib  # pylint: disable=import-outside-toplevel
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot  # pylint: disable=import-outside-toplevel
+
+    figure, axes = pyplot.subplots(1, len(curves), figsize=(8 * len(curves), 6), squeeze=False)
+    for axis, (task, lines) in zip(axes[0], curves.items()):
+        for algorithm, losses in lines.items():
+            width = max(1, len(losses) // 20)
+            smooth = [statistics.mean(losses[max(0, i - width) : i + 1]) for i in range(len(losses))]
+            axis.plot(smooth, label=algorithm, linewidth=2 if algorithm == BASELINE else 0.8)
+        axis.set(title=task, xlabel="step", ylabel="training loss, mean of ranks")
+        axis.legend(fontsize="x-small", ncol=2)
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+def write_table(lines):
+    path = os.path.join(ROOT, "algorithms", "README.md")
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    if BEGIN not in text or END not in text:
+        sys.exit(f"{path} expects the lines {BEGIN} and {END}")
+    before, after = text.split(BEGIN)[0], text.split(END)[1]
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(before + BEGIN + "\n" + "\n".join(lines) + "\n" + END + after)
+
+
+def main():
+    arguments = parse_arguments()
+    output = arguments.output or tempfile.mkdtemp(prefix="bagua-convergence-")
+    os.makedirs(output, exist_ok=True)
+    shipped = sorted(
+        os.path.splitext(os.path.basename(file))[0]
+        for file in glob.glob(os.path.join(arguments.build, "share", "bagua", "algorithms", "*.bsched"))
+    )
+    algorithms = arguments.algorithms or shipped
+    algorithms = [BASELINE] + [name for name in algorithms if name != BASELINE]
+
+    results, curves, failed = {}, {task: {} for task in arguments.tasks}, []
+    for task in arguments.tasks:
+        for algorithm in algorithms:
+            runs = []
+            for seed in range(1, arguments.seeds + 1):
+                reports = train(arguments, task, algorithm, seed, output)
+                if reports is None:
+                    failed.append(f"{task}-{algorithm}-{seed}.log")
+                    break
+                runs.append(reports)
+                metric = statistics.mean(r["metric"] for r in reports)
+                print(f"{task:8} {algorithm:28} seed {seed}: {metric:.3f}", flush=True)
+            else:
+                results[task, algorithm] = runs
+                curves[task][algorithm] = [
+                    statistics.mean(values) for values in zip(*(r["losses"] for r in runs[0]))
+                ]
+
+    header = ["algorithm"]
+    for task in arguments.tasks:
+        header += [f"{task}: {TASKS[task][0]}", "better than all-reduce by"]
+    header += ["bytes per parameter and step", "consensus distance"]
+    lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
+    for algorithm in algorithms:
+        cells, bytes_sent, distance = [f"`{algorithm}`"], "–", "–"
+        for task in arguments.tasks:
+            runs = results.get((task, algorithm))
+            base = results.get((task, BASELINE))
+            if not runs:
+                cells += ["failed", "–"]
+                continue
+            values = [statistics.mean(r["metric"] for r in run) for run in runs]
+            cells.append(mean_and_spread(values))
+            if base and algorithm != BASELINE:
+                baseline = statistics.mean(statistics.mean(r["metric"] for r in run) for run in base)
+                cells.append(f"{TASKS[task][1] * (statistics.mean(values) - baseline):+.2f}")
+            else:
+                cells.append("–")
+            reports = [r for run in runs for r in run]
+            bytes_sent = f"{statistics.mean(r['bytes_per_parameter'] for r in reports):.3f}"
+            distance = f"{max(r['consensus_distance'] for r in reports):.0e}"
+        lines.append("| " + " | ".join(cells + [bytes_sent, distance]) + " |")
+    lines.append("")
+    lines.append(
+        f"{arguments.ranks} ranks, {arguments.steps} steps, {arguments.seeds} seeds: mean ± standard deviation over seeds "
+        "of the mean over ranks. Bytes: payload that a rank sends."
+    )
+    print("\n" + "\n".join(lines))
+    plot({task: lines for task, lines in curves.items() if lines}, os.path.join(output, "convergence.svg"))
+    print(f"\nplot: {os.path.join(output, 'convergence.svg')}; reports and logs: {output}")
+    if failed:
+        sys.exit("failed runs, see " + ", ".join(os.path.join(output, name) for name in failed))
+    if arguments.update:
+        write_table(lines)
+
+
+if __name__ == "__main__":
+    main()

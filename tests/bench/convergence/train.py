@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""One rank of one run of the convergence benchmark: trains, evaluates, writes a report. See convergence.py."""
+
+import argparse
+import glob
+import json
+import os
+import sys
+import time
+
+import torch
+from torch.nn import functional
+
+import bagua.torch as bagua
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "tools", "demo"))
+import train as demo  # noqa: E402  pylint: disable=wrong-import-position
+
+FORTUNES = "/usr/share/games/fortunes"
+CONTEXT = 64  # Bytes that the language model sees.
+
+
+class FashionTask:
+    """Fashion-MNIST, a small CNN, SGD with momentum. The metric is test accuracy in percent."""
+
+    metric, better = "accuracy", "higher"
+    batch, lr = 128, 0.05
+
+    def __init__(self):
+        self.images, self.labels = demo.load("/usr/share/datasets/fashion-mnist", "train")
+
+    def model(self):
+        return demo.Net()
+
+    def optimizer(self, parameters, owned):
+        if owned:  # The algorithm is Adam itself: lr and weight decay come from here.
+            return torch.optim.Adam(parameters, lr=2e-3)
+        return torch.optim.SGD(parameters, lr=self.lr, momentum=0.9)
+
+    def loss(self, model, generator, rank, world):
+        chosen = torch.randint(len(self.images), (self.batch,), generator=generator)[rank::world]
+        return functional.cross_entropy(model(self.images[chosen]), self.labels[chosen])
+
+    def evaluate(self, model):
+        return 100 * demo.evaluate(model, *demo.load("/usr/share/datasets/fashion-mnist", "t10k"))
+
+
+class ByteModel(torch.nn.Module):
+    """Two convolutions over embedded bytes, causal: small, and fast on a CPU."""
+
+    def __init__(self, width=96):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(256, width)
+        self.convolutions = torch.nn.ModuleList(torch.nn.Conv1d(width, width, 4, dilation=d) for d in (1, 4))
+        self.head = torch.nn.Linear(width, 256)
+
+    def forward(self, x):
+        x = self.embedding(x).transpose(1, 2)
+        for convolution in self.convolutions:
+            reach = 3 * convolution.dilation[0]
+            x = x + functional.relu(convolution(functional.pad(x, (reach, 0))))
+        return self.head(x.transpose(1, 2))
+
+
+class TextTask:
+    """A byte-level language model on the texts of the Debian package `fortunes`, Adam. The metric is the loss on
+    held-out text, in bits per byte."""
+
+    metric, better = "bits per byte", "lower"
+    batch, lr = 32, 2e-3
+
+    def __init__(self):
+        files = sorted(f for f in glob.glob(os.path.join(FORTUNES, "*")) if not f.endswith((".dat", ".u8")))
+        if not files:
+            sys.exit(f"no texts in {FORTUNES}: install the Debian package fortunes")
+        text = b"".join(open(file, "rb").read() for file in files)
+        data = torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
+        held_out = len(data) // 20
+        self.train, self.test = data[:-held_out], data[-held_out:]
+
+    def model(self):
+        return ByteModel()
+
+    def optimizer(self, parameters, owned):  # pylint: disable=unused-argument
+        return torch.optim.Adam(parameters, lr=self.lr)
+
+    @staticmethod
+    def cross_entropy(model, data, starts):
+        window = data[starts.unsqueeze(1) + torch.arange(CONTEXT + 1)]
+        return functional.cross_entropy(model(window[:, :-1]).flatten(0, 1), window[:, 1:].flatten())
+
+    def loss(self, model, generator, rank, world):
+        starts = torch.randint(len(self.train) - CONTEXT, (self.batch,), generator=generator)[rank::world]
+        return self.cross_entropy(model, self.train, starts)
+
+    @torch.no_grad()
+    def evaluate(self, model):
+        starts = torch.arange(0, len(self.test) - CONTEXT, CONTEXT)[:1024]
+        losses = [self.cross_entropy(model, self.test, part).item() * len(part) for part in starts.split(128)]
+        return sum(losses) / len(starts) / 0.6931471805599453
+
+
+TASKS = {"fashion": FashionTask, "text": TextTask}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--task", choices=TASKS, required=True)
+    parser.add_argument("--algorithm", required=True)
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--report", required=True, help="file; %%r stands for the rank")
+    arguments = parser.parse_args()
+
+    torch.set_num_threads(1)  # Ranks share the cores.
+    bagua.init()
+    rank, world = bagua.rank(), bagua.world()
+    task = TASKS[arguments.task]()
+    torch.manual_seed(arguments.seed)
+    schedule = bagua.Schedule(arguments.algorithm)
+    model = task.model()
+    optimizer = task.optimizer(model.parameters(), schedule.owns_update)
+    parameters = sum(p.numel() for p in model.parameters())
+    model, optimizer = bagua.wrap(model, optimizer, algorithm=schedule)
+    rate = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min(1.0, (step + 1) / 20) * max(0.05, 1 - step / arguments.steps)
+    )
+    generator = torch.Generator().manual_seed(1000 + arguments.seed)
+    losses = []
+    start = time.monotonic()
+    for _ in range(arguments.steps):
+        loss = task.loss(model, generator, rank, world)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        rate.step()
+        losses.append(loss.item())
+    seconds = time.monotonic() - start
+    distance = demo.consensus_distance(model)
+    with bagua.pause_timeout():
+        model.eval()
+        metric = task.evaluate(model)
+    statistics = bagua.stats()
+    with open(arguments.report.replace("%r", str(rank)), "w", encoding="utf-8") as file:
+        json.dump(
+            {
+                "metric": metric,
+                "losses": losses,
+                "seconds": seconds,
+                "consensus_distance": distance,
+                "bytes_per_parameter": statistics["bytes_wire"] / arguments.steps / parameters,
+            },
+            file,
+        )
+    bagua.barrier("end of training")
+    bagua.shutdown()
+
+
+if __name__ == "__main__":
+    main()
