@@ -171,7 +171,7 @@ void runCase(const Case &one, rt::testing::Rank &self) {
       ASSERT_EQ((*binding)->start(event, static_cast<int64_t>(step)), absl::OkStatus());
       ASSERT_EQ((*binding)->openGate(fb::Gate::BeforeUpdate), absl::OkStatus());
       ASSERT_EQ(rt::testing::waitFor(**binding), absl::OkStatus());
-      formula += (*binding)->wireBytes(event);
+      formula += (*binding)->wireBytes(event, static_cast<int64_t>(step));
     }
     const Case::Step &expected = one.steps[step];
     ASSERT_EQ(differenceOf({gradient.bytes()}, {expected.gradients[rank]}, one.inputs.dtype), "")

@@ -1,6 +1,8 @@
 // Uniformity, and the life of messages, of chunk programs.
 #include "bagua/compiler/ChunkMessages.h"
 
+#include "bagua/Expand.h"
+
 using namespace mlir;
 using namespace bagua::ir::chunk;
 
@@ -278,6 +280,29 @@ FailureOr<ChunkMessages> ChunkMessages::analyze(ProgramOp program) {
     if (failed(result.checkPool(slots, pool)))
       return failure();
   return result;
+}
+
+int64_t peerOf(ir::chunk::PeerMap map, ArrayRef<int64_t> arguments, int64_t world, int64_t rank) {
+  using ir::chunk::PeerMap;
+  auto modulo = [](int64_t value, int64_t divisor) {
+    return (value % divisor + divisor) % divisor;
+  };
+  int64_t t = arguments.back(), low = world / 2, high = world - low;
+  switch (map) {
+  case PeerMap::Rotate:
+    return (rank + modulo(t, world)) % world;
+  case PeerMap::RoundRobin:
+    return modulo(modulo(t, world) - rank, world);
+  case PeerMap::ShiftOne: {
+    if (rank < low)
+      return low + modulo(modulo(t, high) + rank, high);
+    int64_t partner = modulo(rank - low - modulo(t, high), high);
+    return partner < low ? partner : rank;
+  }
+  case PeerMap::Pairing:
+    return rt::pairingPartner(arguments[0], t, world, rank);
+  }
+  llvm_unreachable("all peer maps");
 }
 
 } // namespace bagua::compiler

@@ -2,6 +2,7 @@
 // where both say the same thing they are compared.
 #include "bagua/compiler/Explain.h"
 
+#include "bagua/compiler/ChunkMessages.h"
 #include "bagua/compiler/Conditions.h"
 #include "bagua/compiler/ExpandCollectives.h"
 #include "bagua/compiler/Pipelines.h"
@@ -16,6 +17,8 @@
 #include "llvm/ADT/SmallSet.h"
 #include "llvm/Support/Format.h"
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 
 using namespace mlir;
@@ -117,45 +120,76 @@ struct HandlerFormula {
   int64_t rounds = 0;
   int64_t mergesBelow = 0;  ///< Worlds up to this have neighbours that coincide.
   bool conditional = false; ///< Some of it stands in branches.
+  bool scalars = false;     ///< Single numbers travel, too.
+  bool exponential = false; ///< To as many neighbours as the world has bits.
 };
+
+void addCommunication(Operation &op, HandlerFormula &formula) {
+  if (auto move = dyn_cast<ir::AllToAllOp>(op)) {
+    WireFormula::Term &term = formula.wire.of(codecOf(move.getInput().getType()));
+    if (cast<ir::PerType>(move.getInput().getType()).getOwn()) {
+      term.shard = term.shard + Polynomial{0, 1, -1};
+    } else {
+      term.bucket = term.bucket + Polynomial{0, 0, 1};
+      term.shard = term.shard + Polynomial{0, 0, -1};
+    }
+    ++formula.rounds;
+  } else if (auto gather = dyn_cast<ir::AllGatherOp>(op)) {
+    Type type = gather.getInput().getType();
+    ++formula.rounds;
+    if (ir::isScalar(type)) {
+      formula.scalars = true;
+      return;
+    }
+    WireFormula::Term &term = formula.wire.of(codecOf(type));
+    Polynomial &factor = ir::isBucket(ir::unpacked(type)) ? term.bucket : term.shard;
+    factor = factor + Polynomial{0, 1, -1};
+  } else if (auto exchange = dyn_cast<ir::NeighborExchangeOp>(op)) {
+    ir::TopologyAttrInterface topology = exchange.getTopology();
+    ++formula.rounds;
+    formula.conditional |= !topology.isStatic(); // Some have no partner in some rounds.
+    if (ir::isScalar(exchange.getInput().getType())) {
+      formula.scalars = true;
+      return;
+    }
+    WireFormula::Term &term = formula.wire.of(codecOf(exchange.getInput().getType()));
+    if (isa<ir::ExponentialAttr>(topology)) {
+      formula.exponential = true;
+      return;
+    }
+    term.bucket = term.bucket + Polynomial{0, 0, topology.entriesMax()};
+    int64_t low = 0, high = 0;
+    if (auto fixed = dyn_cast<ir::TopologyAttr>(topology)) {
+      low = std::min<int64_t>(0, llvm::min_element(fixed.getOffsets())[0]);
+      high = std::max<int64_t>(0, llvm::max_element(fixed.getOffsets())[0]);
+    } else if (auto torus = dyn_cast<ir::TorusAttr>(topology)) {
+      high = 2 * torus.getColumns();
+    }
+    formula.mergesBelow = std::max(formula.mergesBelow, high - low);
+  }
+}
+
+void addCommunication(Block &block, HandlerFormula &formula) {
+  for (Operation &op : block) {
+    auto branch = dyn_cast<scf::IfOp>(op);
+    if (!branch) {
+      addCommunication(op, formula);
+      continue;
+    }
+    int64_t before = formula.rounds;
+    bool many = impliesMany(branch.getCondition(), /*holds=*/true);
+    bool alone = impliesMany(branch.getCondition(), /*holds=*/false);
+    if (!alone) // Of the two paths, the one of a world of one rank sends nothing.
+      addCommunication(*branch.thenBlock(), formula);
+    if (!many && branch.elseBlock())
+      addCommunication(*branch.elseBlock(), formula);
+    formula.conditional |= !many && !alone && formula.rounds != before;
+  }
+}
 
 HandlerFormula formulaOf(ir::OnOp on) {
   HandlerFormula formula;
-  on.walk([&](Operation *op) {
-    if (auto branch = dyn_cast<scf::IfOp>(op)) {
-      bool communicates = false;
-      branch.walk([&](Operation *inner) {
-        communicates |= isa<ir::AllToAllOp, ir::AllGatherOp, ir::NeighborExchangeOp>(inner);
-      });
-      formula.conditional |= communicates && !impliesMany(branch.getCondition(), /*holds=*/true);
-    } else if (auto move = dyn_cast<ir::AllToAllOp>(op)) {
-      WireFormula::Term &term = formula.wire.of(codecOf(move.getInput().getType()));
-      if (cast<ir::PerType>(move.getInput().getType()).getOwn()) {
-        term.shard = term.shard + Polynomial{0, 1, -1};
-      } else {
-        term.bucket = term.bucket + Polynomial{0, 0, 1};
-        term.shard = term.shard + Polynomial{0, 0, -1};
-      }
-      ++formula.rounds;
-    } else if (auto gather = dyn_cast<ir::AllGatherOp>(op)) {
-      Type type = gather.getInput().getType();
-      WireFormula::Term &term = formula.wire.of(codecOf(type));
-      Polynomial &factor = ir::isBucket(ir::unpacked(type)) ? term.bucket : term.shard;
-      factor = factor + Polynomial{0, 1, -1};
-      ++formula.rounds;
-    } else if (auto exchange = dyn_cast<ir::NeighborExchangeOp>(op)) {
-      auto topology = dyn_cast<ir::TopologyAttr>(exchange.getTopology());
-      if (!topology)
-        return; // Its lowering says that there is none yet.
-      ArrayRef<int64_t> offsets = topology.getOffsets();
-      WireFormula::Term &term = formula.wire.of(codecOf(exchange.getInput().getType()));
-      term.bucket = term.bucket + Polynomial{0, 0, static_cast<int64_t>(offsets.size())};
-      int64_t low = std::min<int64_t>(0, *std::min_element(offsets.begin(), offsets.end()));
-      int64_t high = std::max<int64_t>(0, *std::max_element(offsets.begin(), offsets.end()));
-      formula.mergesBelow = std::max(formula.mergesBelow, high - low);
-      ++formula.rounds;
-    }
-  });
+  addCommunication(on.getBody().front(), formula);
   return formula;
 }
 
@@ -166,7 +200,8 @@ class ProgramCost {
 public:
   int64_t rounds = 0, wireBytes = 0, touchedBytes = 0;
 
-  ProgramCost(const ExplainOptions &options, int64_t rank) : options_(options), rank_(rank) {}
+  ProgramCost(const ExplainOptions &options, int64_t rank, int64_t step)
+      : options_(options), rank_(rank), step_(step) {}
 
   LogicalResult run(Block &block) {
     for (Operation &op : block)
@@ -177,7 +212,7 @@ public:
 
 private:
   const ExplainOptions &options_;
-  int64_t rank_;
+  int64_t rank_, step_;
   ScalarEvaluator scalars_;
 
   LogicalResult run(Operation &op) {
@@ -192,8 +227,29 @@ private:
     else if (isa<chunk::RankOp>(op))
       scalars_.bind(op.getResult(0), rank_);
     else if (isa<chunk::StepOp>(op))
+      scalars_.bind(op.getResult(0), step_);
+    else if (isa<chunk::BucketOp>(op))
       scalars_.bind(op.getResult(0), int64_t{0});
-    else if (auto forall = dyn_cast<chunk::ForallOp>(op)) {
+    else if (auto parameter = dyn_cast<chunk::ParameterOp>(op)) {
+      auto schedule = op.getParentOfType<chunk::ScheduleOp>();
+      auto declared =
+          schedule.lookupSymbol<chunk::DeclareParameterOp>(parameter.getParameterAttr());
+      if (auto real = dyn_cast<FloatAttr>(declared.getDefaultValue()))
+        scalars_.bind(op.getResult(0), Scalar::ofReal(real.getValueAsDouble()));
+      else
+        scalars_.bind(op.getResult(0), cast<IntegerAttr>(declared.getDefaultValue()).getInt());
+    } else if (auto peer = dyn_cast<chunk::PeerOp>(op)) {
+      SmallVector<int64_t> arguments;
+      for (Value argument : peer.getArguments()) {
+        FailureOr<int64_t> value = scalars_.tryInteger(argument);
+        if (failed(value))
+          return failure();
+        arguments.push_back(*value);
+      }
+      scalars_.bind(op.getResult(0), peerOf(peer.getMap(), arguments, options_.world, rank_));
+    } else if (auto finite = dyn_cast<chunk::IfFiniteOp>(op)) {
+      return run(finite.getBody().front());
+    } else if (auto forall = dyn_cast<chunk::ForallOp>(op)) {
       scalars_.bind(forall.getRank(), rank_);
       return run(forall.getBody().front());
     } else if (auto loop = dyn_cast<chunk::ForOp>(op)) {
@@ -329,8 +385,14 @@ private:
     if (formula.mergesBelow > 0)
       os_ << "                           for n > " << formula.mergesBelow
           << "; in smaller worlds neighbours coincide and send once\n";
+    if (formula.exponential)
+      os_ << "                           and to each of ceil(log2 n) neighbours what is "
+             "exchanged\n";
+    if (formula.scalars)
+      os_ << "                           and an element for each number that is exchanged\n";
     if (formula.conditional)
-      os_ << "                           where every branch with communication is taken\n";
+      os_ << "                           where every branch with communication is taken, and every "
+             "rank has a partner\n";
     if (!formula.wire.terms.empty()) {
       os_ << "      n: world, L: elements of the bucket, S_r: elements of shard r";
       for (auto [i, term] : llvm::enumerate(formula.wire.terms))
@@ -345,25 +407,48 @@ private:
     return figures(program);
   }
 
+  /// Whole numbers as such: means over steps may not be.
+  static std::string number(double value) {
+    std::string text;
+    llvm::raw_string_ostream os(text);
+    if (std::abs(value - std::round(value)) < 1e-9 * std::max(1.0, value)) // Sums of thousandths.
+      os << static_cast<int64_t>(std::round(value));
+    else
+      os << llvm::format("%.3f", value);
+    return text;
+  }
+
   LogicalResult figures(chunk::ProgramOp program) {
-    int64_t least = 0, most = 0, sum = 0, rounds = 0, touched = 0;
+    // A program that changes from step to step: the mean over some.
+    bool changes =
+        program.walk([](chunk::StepOp) { return WalkResult::interrupt(); }).wasInterrupted();
+    constexpr int64_t kSteps = 1000, kWalksMax = 16000;
+    int64_t steps = changes ? std::clamp<int64_t>(kWalksMax / options_.world, 1, kSteps) : 1;
+    double least = 0, most = 0, sum = 0, rounds = 0, touched = 0;
     for (int64_t rank = 0; rank < options_.world; ++rank) {
-      ProgramCost cost(options_, rank);
-      if (failed(cost.run(program.getBody().front())))
-        return failure();
-      least = rank == 0 ? cost.wireBytes : std::min(least, cost.wireBytes);
-      most = std::max(most, cost.wireBytes);
-      sum += cost.wireBytes;
-      touched += cost.touchedBytes;
-      rounds = cost.rounds;
+      double wire = 0;
+      for (int64_t step = 0; step < steps; ++step) {
+        ProgramCost cost(options_, rank, step);
+        if (failed(cost.run(program.getBody().front())))
+          return failure();
+        wire += static_cast<double>(cost.wireBytes) / static_cast<double>(steps);
+        touched += static_cast<double>(cost.touchedBytes) / static_cast<double>(steps);
+        if (rank == 0)
+          rounds += static_cast<double>(cost.rounds) / static_cast<double>(steps);
+      }
+      least = rank == 0 ? wire : std::min(least, wire);
+      most = std::max(most, wire);
+      sum += wire;
     }
     int64_t elementBytes = static_cast<int64_t>(kernels::elementBytes(options_.dtype));
     os_ << "    at n = " << options_.world << ", L = " << options_.length << ", "
-        << (options_.dtype == kernels::DType::F32 ? "f32" : "f64") << ":\n";
-    os_ << "      rounds " << rounds << ", wire bytes of a rank " << least;
+        << (options_.dtype == kernels::DType::F32 ? "f32" : "f64");
+    if (changes)
+      os_ << ", mean of steps 0 to " << steps - 1;
+    os_ << ":\n      rounds " << number(rounds) << ", wire bytes of a rank " << number(least);
     if (most != least)
-      os_ << " to " << most;
-    os_ << ", all ranks " << sum << "\n";
+      os_ << " to " << number(most);
+    os_ << ", all ranks " << number(sum) << "\n";
     if (options_.length == 0)
       return success();
     double elements = static_cast<double>(options_.world) * static_cast<double>(options_.length);

@@ -73,7 +73,7 @@
 
 // Checks run before lowering, whatever level is asked for.
 // RUN: not bagua-opt %s --emit=bagua 2>&1 | FileCheck %s
-// CHECK: errors.mlir:[[# @LINE + 5]]:10: error: 'bagua.encode' op expects to stand under a condition that implies `world > 1`
+// CHECK: errors.mlir:[[# @LINE + 5]]:10: error: 'bagua.encode' op expects its result to reach a bagua.update
 // CHECK: %q = bagua.encode
 #mm = #bagua.minmax<bits = 8, block = 512>
 bagua.algorithm @unguarded {

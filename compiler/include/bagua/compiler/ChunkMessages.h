@@ -62,4 +62,8 @@ private:
 std::pair<mlir::Operation *, mlir::Operation *> ancestorsInCommonBlock(mlir::Operation *first,
                                                                        mlir::Operation *second);
 
+/// The rank to which `map` takes `rank` of `world`; itself: no partner.
+int64_t peerOf(ir::chunk::PeerMap map, llvm::ArrayRef<int64_t> arguments, int64_t world,
+               int64_t rank);
+
 } // namespace bagua::compiler

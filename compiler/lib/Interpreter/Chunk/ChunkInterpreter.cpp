@@ -6,8 +6,6 @@
 #include "bagua/compiler/KernelCode.h"
 #include "bagua/compiler/ScalarEvaluator.h"
 
-#include "bagua/Expand.h"
-
 #include "../States.h"
 
 #include "llvm/ADT/TypeSwitch.h"
@@ -357,26 +355,7 @@ FailureOr<int64_t> Interpreter::peer(chunk::PeerMap map, ValueRange arguments, R
       return failure();
     values.push_back(*value);
   }
-  int64_t n = inputs_.world, r = rank.rank;
-  auto modulo = [](int64_t value, int64_t divisor) {
-    return (value % divisor + divisor) % divisor;
-  };
-  int64_t t = values.back(), low = n / 2, high = n - low;
-  switch (map) {
-  case chunk::PeerMap::Rotate:
-    return (r + modulo(t, n)) % n;
-  case chunk::PeerMap::RoundRobin:
-    return modulo(modulo(t, n) - r, n);
-  case chunk::PeerMap::ShiftOne: {
-    if (r < low)
-      return low + modulo(modulo(t, high) + r, high);
-    int64_t partner = modulo(r - low - modulo(t, high), high);
-    return partner < low ? partner : r;
-  }
-  case chunk::PeerMap::Pairing:
-    return rt::pairingPartner(values[0], t, n, r);
-  }
-  llvm_unreachable("all peer maps");
+  return peerOf(map, values, inputs_.world, rank.rank);
 }
 
 LogicalResult Interpreter::move(chunk::MoveOp op, const Ranks &ranks) {

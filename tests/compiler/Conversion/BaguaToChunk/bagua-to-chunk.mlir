@@ -75,9 +75,10 @@ bagua.algorithm @packed {
 //       CHECK:         chunk.launch "mix" {{.*}} scalars(%{{.*}}, %{{.*}} : f64, f64)
 //       CHECK:       chunk.if
 //       CHECK:         chunk.launch "mix" {{.*}} scalars(%{{[^,]*}} : f64)
-//       CHECK:       chunk.if
-//  CHECK-NEXT:         chunk.wait before_update
-//  CHECK-NEXT:         chunk.launch "copy"
+//       CHECK:       chunk.wait before_update
+//  CHECK-NEXT:       chunk.if
+//  CHECK-NEXT:         chunk.if_finite
+//       CHECK:           chunk.launch "copy"
 //   CHECK-NOT:     chunk.launch
 bagua.algorithm @ring {
   bagua.on before_forward(%w: tensor<?xf32, #bagua.bucket>) {
