@@ -714,7 +714,7 @@ def after_shutdown():
         "barrier": bagua.barrier,
         "broadcast": lambda: bagua.broadcast(torch.ones(3)),
         "write_trace": lambda: bagua.write_trace("/dev/null"),
-        "world ": job.wire_bytes_per_step,
+        "wire_bytes": job.wire_bytes_per_step,
         "start": lambda: mixing_model(batch),
         "compare": lambda: functional.cross_entropy(model(batch), target).backward(),
         "rank ": lambda: context.rank,

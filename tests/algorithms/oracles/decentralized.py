@@ -64,7 +64,8 @@ class Replicas(Job):
         return {"x": [w.copy() for w in self.weights], "n": copies}
 
     def by_peer(self, n):
-        return [dict(zip(self.entries(rank), n[rank])) for rank in range(self.world)]
+        """Of entries with one peer, the first counts."""
+        return [dict(reversed(list(zip(self.entries(rank), n[rank])))) for rank in range(self.world)]
 
     def swap(self, values):
         """Encodes, sends to the neighbours; what each rank's neighbours and itself decode."""
@@ -73,9 +74,14 @@ class Replicas(Job):
         return self.decode_all(self.codec, packed, 0)
 
     def heard(self, n, d):
-        """n + what each neighbour sent."""
+        """n + what each neighbour sent; a further entry with the same peer is empty and keeps its value."""
         return [
-            np.stack([n[r][j] + d[peer] for j, peer in enumerate(self.entries(r))])
+            np.stack(
+                [
+                    n[r][j] if peer in self.entries(r)[:j] else n[r][j] + d[peer]
+                    for j, peer in enumerate(self.entries(r))
+                ]
+            )
             for r in range(self.world)
         ]
 

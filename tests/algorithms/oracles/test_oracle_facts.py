@@ -546,7 +546,7 @@ def test_replicas_are_what_the_neighbors_keep(name, world):
     job = JOBS[name](same_start(world), sgd=LR)
     for step in run(job, normal(world, 15)):
         for rank in range(world):
-            for entry, peer in zip(step.states["n"][rank], job.entries(rank)):
+            for peer, entry in job.by_peer(step.states["n"])[rank].items():
                 assert_same([entry], [step.states["x"][peer]])
         if name == "dcd":
             assert_same(step.weights, step.states["x"])
