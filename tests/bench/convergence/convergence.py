@@ -145,8 +145,10 @@ def main():
         "of the mean over ranks. Bytes: payload that a rank sends."
     )
     print("\n" + "\n".join(lines))
-    plot({task: lines for task, lines in curves.items() if lines}, os.path.join(output, "convergence.svg"))
-    print(f"\nplot: {os.path.join(output, 'convergence.svg')}; reports and logs: {output}")
+    drawn = {task: losses for task, losses in curves.items() if losses}
+    if drawn:
+        plot(drawn, os.path.join(output, "convergence.svg"))
+    print(f"\nplot and logs: {output}")
     if failed:
         sys.exit("failed runs, see " + ", ".join(os.path.join(output, name) for name in failed))
     if arguments.update:

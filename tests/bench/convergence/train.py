@@ -12,6 +12,7 @@ import torch
 from torch.nn import functional
 
 import bagua.torch as bagua
+from bagua.schedule import find_schedule
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "tools", "demo"))
 import train as demo  # noqa: E402  pylint: disable=wrong-import-position
@@ -117,11 +118,11 @@ def main():
     rank, world = bagua.rank(), bagua.world()
     task = TASKS[arguments.task]()
     torch.manual_seed(arguments.seed)
-    schedule = bagua.Schedule(arguments.algorithm)
+    schedule = find_schedule(arguments.algorithm)
     model = task.model()
-    optimizer = task.optimizer(model.parameters(), schedule.owns_update)
+    optimizer = task.optimizer(model.parameters(), schedule.info["owns_update"])
     parameters = sum(p.numel() for p in model.parameters())
-    model, optimizer = bagua.wrap(model, optimizer, algorithm=schedule)
+    model, optimizer = bagua.wrap(model, optimizer, algorithm=arguments.algorithm)
     rate = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min(1.0, (step + 1) / 20) * max(0.05, 1 - step / arguments.steps)
     )
