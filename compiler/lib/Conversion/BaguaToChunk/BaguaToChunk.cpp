@@ -502,26 +502,8 @@ private:
 
   /// Calls function(peer, element) for every element, in the order in which they arrive.
   template <typename Function> void forEach(Emitter &at, const Placed &value, Function function) {
-    if (!value.shape.per)
-      return function(rank_, local(at, value, rank_));
-    if (ir::TopologyAttrInterface topology = value.shape.topology) {
-      Emitter top(top_, at.loc());
-      const Neighbors &known = neighbors(top, topology, value.round);
-      for (auto [j, active] : llvm::enumerate(known.active)) {
-        Value index = top.constant(static_cast<int64_t>(j));
-        when(at, active, [&] {
-          function(index, value.slots ? landed(at, value, index) : local(at, value, index));
-        });
-      }
-      return;
-    }
-    if (!value.slots)
-      return loop(at, 0, sizes_.world, [&](Value peer) { function(peer, local(at, value, peer)); });
-    function(rank_, local(at, value, rank_));
-    loop(at, 1, sizes_.world, [&](Value hops) {
-      Value peer = peerBelow(at, hops);
-      function(peer, landed(at, value, peer));
-    });
+    forEach(at, value.shape, value,
+            [&](Value peer, ArrayRef<Value> elements) { function(peer, elements.front()); });
   }
 
   /// `value` decoded and in a buffer of ours, if it is not plain already.
@@ -739,8 +721,6 @@ private:
   /// Values that are one count for all.
   template <typename Function>
   void forEach(Emitter &at, const Shape &shape, ArrayRef<Placed> values, Function function) {
-    Placed whole;
-    whole.shape = shape;
     auto elements = [&](Emitter &in, Value peer, bool arrived) {
       SmallVector<Value> result;
       for (const Placed &value : values)
@@ -1200,18 +1180,6 @@ private:
                                   initial, onResize);
   }
 
-  /// Everyone's number on every rank, then the fold.
-  static void expandScalar(ir::AllReduceOp op) {
-    OpBuilder builder(op);
-    FlatSymbolRefAttr group = op.getGroupAttr();
-    if (!group)
-      group = FlatSymbolRefAttr::get(op.getContext(), ir::kWorldGroup);
-    Value all = ir::AllGatherOp::create(builder, op.getLoc(), op.getInput(), group);
-    Value result = ir::ReduceOp::create(builder, op.getLoc(), op.getKind(), all);
-    op.getResult().replaceAllUsesWith(result);
-    op.erase();
-  }
-
   LogicalResult lower(ir::AlgorithmOp algorithm) {
     int64_t grain = ir::grain(algorithm);
     bool acceptsF64 = true;
@@ -1224,10 +1192,7 @@ private:
           acceptsF64 &= codec.acceptsF64();
     });
     for (Operation *op : collectives) {
-      auto reduce = dyn_cast<ir::AllReduceOp>(op);
-      if (reduce && ir::isScalar(reduce.getInput().getType()))
-        expandScalar(reduce);
-      else if (reduce)
+      if (auto reduce = dyn_cast<ir::AllReduceOp>(op))
         expandAllReduce(reduce);
       else
         expandReduceScatter(cast<ir::ReduceScatterOp>(op));

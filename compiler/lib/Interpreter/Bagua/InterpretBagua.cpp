@@ -1,8 +1,8 @@
 // The oracle of the `bagua` level: every op on every rank, one after the other, on plain values.
-#include "bagua/Expand.h"
 #include "bagua/compiler/Interpreter.h"
 #include "bagua/compiler/Passes.h"
 #include "bagua/compiler/ScalarEvaluator.h"
+#include "bagua/compiler/Topologies.h"
 #include "bagua/dialect/Bagua/BaguaMap.h"
 #include "bagua/dialect/Bagua/BaguaOps.h"
 #include "bagua/kernels/Map.h"
@@ -437,23 +437,7 @@ private:
   /// Whom rank `rank` hears with an entry of `topology`.
   int64_t heard(ir::TopologyAttrInterface topology, int64_t rank, int64_t round,
                 int64_t entry) const {
-    int64_t n = world_, lower = n / 2, upper = n - lower;
-    auto mod = [](int64_t a, int64_t b) { return (a % b + b) % b; };
-    switch (topology.getPeerMap()) {
-    case ir::PeerMap::Rotate: // Others send as far as we do.
-      return mod(rank - topology.distance(n, round, entry), n);
-    case ir::PeerMap::RoundRobin:
-      return mod(round - rank, n);
-    case ir::PeerMap::ShiftOne: {
-      if (rank < lower)
-        return lower + mod(round + rank, upper);
-      int64_t partner = mod(rank - lower - round, upper);
-      return partner < lower ? partner : rank;
-    }
-    case ir::PeerMap::Pairing:
-      return rt::pairingPartner(topology.pairingSeed(), round, n, rank);
-    }
-    llvm_unreachable("a peer map of an unknown kind");
+    return heardRank(topology, world_, rank, round, entry);
   }
 
   /// A peer that several entries name sends once.

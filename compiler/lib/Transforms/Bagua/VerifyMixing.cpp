@@ -1,6 +1,7 @@
 // Proves that mixing with neighbours leads every rank to the average: rows and columns of each
 // round's matrix sum to 1, and the rounds together connect all ranks.
 #include "bagua/compiler/Passes.h"
+#include "bagua/compiler/Topologies.h"
 #include "bagua/dialect/Bagua/BaguaOps.h"
 
 #include "mlir/Dialect/SCF/IR/SCF.h"
@@ -20,28 +21,6 @@ constexpr int64_t kWorldMin = 2, kWorldMax = 8;
 
 /// In units of one denominator: [to][from], rank `to` takes so much of rank `from`.
 using Matrix = SmallVector<SmallVector<int64_t>>;
-
-/// Whom rank `rank` hears by `entry` in round `round`.
-int64_t heard(ir::TopologyAttrInterface topology, int64_t n, int64_t rank, int64_t round,
-              int64_t entry) {
-  auto mod = [](int64_t a, int64_t b) { return (a % b + b) % b; };
-  int64_t lower = n / 2, upper = n - lower;
-  switch (topology.getPeerMap()) {
-  case ir::PeerMap::Rotate:
-    return mod(rank - topology.distance(n, round, entry), n);
-  case ir::PeerMap::RoundRobin:
-    return mod(round - rank, n);
-  case ir::PeerMap::ShiftOne: {
-    if (rank < lower)
-      return lower + mod(round + rank, upper);
-    int64_t partner = mod(rank - lower - round, upper);
-    return partner < lower ? partner : rank;
-  }
-  case ir::PeerMap::Pairing:
-    return rank; // Not asked: matchings of a seed are sound by construction.
-  }
-  llvm_unreachable("a peer map of an unknown kind");
-}
 
 struct VerifyMixing final : impl::VerifyMixingBase<VerifyMixing> {
   using VerifyMixingBase::VerifyMixingBase;
@@ -78,7 +57,7 @@ private:
       SmallVector<uint64_t> before = reach;
       for (int64_t rank = 0; rank < n; ++rank)
         for (int64_t entry = 0; entry < topology.entries(n); ++entry)
-          reach[rank] |= before[heard(topology, n, rank, round, entry)];
+          reach[rank] |= before[heardRank(topology, n, rank, round, entry)];
     }
     for (int64_t rank = 0; rank < n; ++rank)
       for (int64_t other = 0; other < n; ++other)
@@ -97,7 +76,7 @@ private:
     for (int64_t rank = 0; rank < n; ++rank) {
       int64_t others = 0;
       for (int64_t entry = 0; entry < topology.entries(n); ++entry) {
-        int64_t from = heard(topology, n, rank, round, entry);
+        int64_t from = heardRank(topology, n, rank, round, entry);
         ir::Rational weight = topology.weight(n, entry);
         denominator = weight.denominator;
         if (from == rank)

@@ -1,0 +1,14 @@
+// Topologies in numbers: who hears whom in a world of known size.
+#pragma once
+
+#include "bagua/dialect/Bagua/BaguaAttrs.h"
+
+#include <cstdint>
+
+namespace bagua::compiler {
+
+/// The rank that `rank` of `world` hears with an entry of `topology`, which exists; itself: nobody.
+int64_t heardRank(ir::TopologyAttrInterface topology, int64_t world, int64_t rank, int64_t round,
+                  int64_t entry);
+
+} // namespace bagua::compiler
