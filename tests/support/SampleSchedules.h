@@ -26,13 +26,19 @@ fb::ScheduleT gossipMomentumSchedule();
 /// steps) and "first" (twice the weight at bind). f32; grain 4.
 fb::ScheduleT keeperSchedule();
 
+/// An async program: the weights' mean by direct exchange, added as the difference from the
+/// snapshot. Every `interval` (2) steps or milliseconds, after `warmup` (0) steps; a scalar state
+/// counts the rounds. Accepts f32 and f64.
+fb::ScheduleT asyncAverageSchedule(fb::IntervalUnit unit = fb::IntervalUnit::Steps,
+                                   uint32_t staleness = 2);
+
 struct SampleSchedule {
   const char *name;
   fb::ScheduleT (*build)();
 };
 /// The first three above, by name.
 const std::vector<SampleSchedule> &sampleSchedules();
-/// All five.
+/// All six.
 const std::vector<SampleSchedule> &allSampleSchedules();
 
 /// Serialized and read back. Aborts on failure: for schedules that are meant to be right.

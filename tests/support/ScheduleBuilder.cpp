@@ -123,6 +123,14 @@ void ScheduleBuilder::program(const std::string &name, fb::Event event, uint32_t
   schedule_.programs.push_back(std::move(program));
 }
 
+void ScheduleBuilder::interval(E every, fb::IntervalUnit unit, E after, uint32_t staleness) {
+  fb::ProgramT &program = *schedule_.programs.back();
+  program.every = every.node;
+  program.every_unit = unit;
+  program.after = after.node;
+  program.staleness = staleness;
+}
+
 uint32_t ScheduleBuilder::jobBuffer(const std::string &name, fb::Role role) {
   uint32_t id = scratch(name, length() * elementBytes());
   fb::BufferT &buffer = *schedule_.programs.back()->buffers.back();

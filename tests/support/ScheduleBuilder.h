@@ -55,6 +55,8 @@ public:
 
   /// Later declarations and steps belong to this program.
   void program(const std::string &name, fb::Event event, uint32_t channels, E rounds, E wireBytes);
+  /// Of the program at hand, an async one.
+  void interval(E every, fb::IntervalUnit unit, E after, uint32_t staleness);
   uint32_t jobBuffer(const std::string &name, fb::Role role);
   uint32_t scratch(const std::string &name, E bytes);
   /// A buffer for state number `state`; "name" or "name_next".

@@ -178,6 +178,11 @@ void Differ::program(const fb::ProgramT &a, const fb::ProgramT &b) {
   value(where + "channels", a.channels, b.channels);
   expr(where + "rounds", a.rounds, b.rounds);
   expr(where + "wire_bytes", a.wire_bytes, b.wire_bytes);
+  expr(where + "every", a.every, b.every);
+  value<std::string>(where + "every_unit", fb::EnumNameIntervalUnit(a.every_unit),
+                     fb::EnumNameIntervalUnit(b.every_unit));
+  expr(where + "after", a.after, b.after);
+  value(where + "staleness", a.staleness, b.staleness);
   auto name = [](auto &entry) { return entry.name; };
   list(where + "buffer", a.buffers, b.buffers, name,
        [&](size_t i, const fb::BufferT &x, const fb::BufferT &y) {

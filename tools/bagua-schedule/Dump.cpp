@@ -31,6 +31,10 @@ std::string kernelText(const fb::KernelT &kernel) {
   return absl::StrCat(kernel.name, " {", absl::StrJoin(attributes, ", "), "}", codeText(kernel));
 }
 
+const char *unitText(const fb::ProgramT &program) {
+  return program.every_unit == fb::IntervalUnit::Steps ? " steps" : " ms";
+}
+
 std::string header(const rt::Schedule &schedule) {
   const fb::ScheduleT &s = schedule.ir();
   std::vector<std::string> dtypes;
@@ -75,6 +79,10 @@ private:
                     lower(fb::EnumNameEvent(program.event)), "  ", program.channels,
                     " channels\n  rounds ", expr_(program.rounds), "\n  wire_bytes ",
                     expr_(program.wire_bytes), "\n");
+    if (program.event == fb::Event::Async)
+      absl::StrAppend(&text_, "  every ", expr_(program.every), unitText(program),
+                      program.after == kNone ? "" : ", after " + expr_(program.after) + " steps",
+                      ", staleness ", program.staleness, "\n");
     for (const auto &buffer : program.buffers)
       absl::StrAppend(&text_, "  buffer ", buffer->name, " : ", kindText(*buffer), ", ",
                       expr_(buffer->bytes), " bytes\n");
@@ -224,6 +232,9 @@ public:
   std::string run() {
     std::string text = absl::StrCat("\nprogram ", program_.name, "  rounds ", value(flat_.rounds),
                                     ", wire bytes ", value(flat_.wireBytes), "\n");
+    if (program_.event == fb::Event::Async)
+      absl::StrAppend(&text, "  every ", flat_.every, unitText(program_), ", after ", flat_.after,
+                      " steps, staleness ", program_.staleness, "\n");
     for (size_t i = 0; i < flat_.bufferBytes.size(); ++i)
       absl::StrAppend(&text, "  buffer ", program_.buffers[i]->name, " : ", flat_.bufferBytes[i],
                       " bytes\n");

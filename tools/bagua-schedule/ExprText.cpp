@@ -102,7 +102,7 @@ class UseCounter {
 public:
   UseCounter(const fb::ScheduleT &schedule, std::vector<uint32_t> &uses) : uses_(uses) {
     for (const auto &program : schedule.programs) {
-      use(program->rounds, program->wire_bytes);
+      use(program->rounds, program->wire_bytes, program->every, program->after);
       for (const auto &buffer : program->buffers)
         use(buffer->bytes);
       for (const auto &slots : program->slots)

@@ -607,8 +607,8 @@ void Case::checkJobAccess(int64_t rank, const HappensBefore &order) {
         report("B120", rank, &step, "gradient",
                absl::StrCat(describe(number), " uses the gradient, which the job owns at ",
                             fb::EnumNameEvent(program_.event)));
-    if (program_.event == fb::Event::AfterUpdate)
-      continue;
+    if (program_.event == fb::Event::AfterUpdate || program_.event == fb::Event::Async)
+      continue; // The job waits, or has handed over a snapshot.
     bool isGated = step.ifFinite || std::any_of(gates.begin(), gates.end(), [&](uint32_t gate) {
                      return order.before(done(gate), issued(number));
                    });

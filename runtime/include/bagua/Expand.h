@@ -91,15 +91,16 @@ struct FlatProgram {
   std::vector<uint32_t> firstEvent; ///< Flat number of each event array's element 0.
   std::vector<FlatStep> steps;      ///< Program order; queues interleave.
   StepExpr wireBytes, rounds;       ///< Constants are not negative.
+  int64_t every = 0, after = 0;     ///< Async programs: at least 1, at least 0.
 };
 
 /// Errors: overflow, division by zero, a range outside its buffer or its message, a slot or event
 /// index outside its pool, a bind-time peer outside [0, world) or, unless a guard leaves it out,
 /// equal to rank, an event signalled twice, a slot used against program order (received into while
 /// it holds a message, read or released while it holds none, or under another guard), a Job or
-/// State buffer of another size than the bucket's or the state's, more than kMaxSteps steps or as
-/// much other work; each names program, location and value. Values missing in `values`' parameters
-/// are the defaults.
+/// State buffer of another size than the bucket's or the state's, an interval between rounds below
+/// 1, more than kMaxSteps steps or as much other work; each names program, location and value.
+/// Values missing in `values`' parameters are the defaults.
 ///
 /// Zero-byte sends, receives (with their releases) and launches of zero elements become steps that
 /// are left out; events they would signal count as set (removed from `waits`).

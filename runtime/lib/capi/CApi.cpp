@@ -123,6 +123,8 @@ const char *eventName(fb::Event event) {
     return "before_forward";
   case fb::Event::AfterUpdate:
     return "after_update";
+  case fb::Event::Async:
+    return "async";
   }
   return "";
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace bagua::rt {
 namespace {
@@ -209,6 +210,15 @@ Status Expander::declare() {
   slotStates_.resize(slotCount);
   BAGUA_ASSIGN(flat_.wireBytes, cost(program_.wire_bytes, "wire_bytes"));
   BAGUA_ASSIGN(flat_.rounds, cost(program_.rounds, "rounds"));
+  if (program_.event != fb::Event::Async)
+    return absl::OkStatus();
+  BAGUA_ASSIGN(flat_.every, evaluate(program_.every, "every"));
+  if (program_.after != kNone) {
+    BAGUA_ASSIGN(flat_.after, evaluate(program_.after, "after"));
+  }
+  for (auto [value, least, what] : {std::tuple{flat_.every, 1, "every"}, {flat_.after, 0, "after"}})
+    if (value < least)
+      return error(absl::StrCat(what, " is ", value, ", expected at least ", least));
   return absl::OkStatus();
 }
 

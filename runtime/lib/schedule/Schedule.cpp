@@ -25,7 +25,8 @@ constexpr char kMagic[8] = {'B', 'A', 'G', 'U', 'A', 'S', 'C', 'H'};
 /// Everything that came after the first readers: states, gates that know whether a step is finite,
 /// kernel bytecode, Bucket and Pairing, costs of step time.
 constexpr uint64_t kFeatureState = 1;
-constexpr uint64_t kKnownFeatures = kFeatureState;
+constexpr uint64_t kFeatureAsync = 2; ///< An async program.
+constexpr uint64_t kKnownFeatures = kFeatureState | kFeatureAsync;
 
 bool bodyNeedsState(const std::vector<std::unique_ptr<fb::StepT>> &steps) {
   return std::any_of(steps.begin(), steps.end(), [](const auto &step) {
@@ -49,7 +50,9 @@ uint64_t requiredFeatures(const fb::ScheduleT &schedule, const PoolFacts &facts)
         return facts.nodes[program->rounds].isStep || facts.nodes[program->wire_bytes].isStep ||
                bodyNeedsState(program->body);
       });
-  return state ? kFeatureState : 0;
+  bool async = std::any_of(schedule.programs.begin(), schedule.programs.end(),
+                           [](const auto &program) { return program->event == fb::Event::Async; });
+  return (state ? kFeatureState : 0) | (async ? kFeatureAsync : 0);
 }
 
 Digest digestOf(std::span<const uint8_t> file) {

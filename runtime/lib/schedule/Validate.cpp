@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 namespace bagua::rt {
@@ -83,6 +84,9 @@ private:
   }
 
   Status program(const fb::ProgramT &program);
+  Status async(const fb::ProgramT &program) const;
+  Status interval(uint32_t node, absl::string_view what) const;
+  Status asyncStates() const;
   Status body(const std::vector<std::unique_ptr<fb::StepT>> &steps, size_t depth);
   Status step(const fb::StepT &step, size_t depth);
   Status action(const fb::ForT &loop, size_t depth);
@@ -235,6 +239,77 @@ Status Validator::run() {
       if (s.programs[i]->event == s.programs[k]->event) // schedule_S23
         return error("S23", absl::StrCat("programs '", s.programs[k]->name, "' and '",
                                          s.programs[i]->name, "' start at the same event"));
+  return asyncStates();
+}
+
+/// An async program runs beside the others: what they share would be read while it is written.
+Status Validator::asyncStates() const {
+  std::map<uint32_t, std::pair<bool, bool>> users; // State -> used by async programs, by others.
+  for (const auto &program : schedule_.programs)
+    for (const auto &buffer : program->buffers)
+      if (buffer->kind == fb::BufferKind::State) {
+        auto &[isAsync, isOther] = users[buffer->state];
+        (program->event == fb::Event::Async ? isAsync : isOther) = true;
+      }
+  for (const auto &[state, by] : users)
+    if (by.first && by.second) // schedule_S37
+      return error("S37", absl::StrCat("state '", schedule_.states[state]->name,
+                                       "' is used by an async program and by another"));
+  return absl::OkStatus();
+}
+
+/// Rounds begin at the same boundaries for every bucket, and where steps count, on every rank.
+Status Validator::interval(uint32_t node, absl::string_view what) const {
+  BAGUA_TRY(expression(node, Type::Int, Time::Bind, what));
+  std::set<uint32_t> open = {node};
+  while (!open.empty()) { // Operands are earlier expressions.
+    uint32_t at = *open.rbegin();
+    open.erase(at);
+    const fb::ExprT &expr = *schedule_.expressions[at];
+    switch (expr.op) {
+    case fb::ExprOp::Rank:
+    case fb::ExprOp::LocalRank:
+    case fb::ExprOp::LocalSize:
+    case fb::ExprOp::Length:
+    case fb::ExprOp::ElementBytes:
+    case fb::ExprOp::Bucket:
+    case fb::ExprOp::Pairing:
+      return error("S35", absl::StrCat(what, " uses ", fb::EnumNameExprOp(expr.op),
+                                       ", expected what is the same for all ranks and buckets"));
+    default: // schedule_S35
+      break;
+    }
+    const uint32_t operands[] = {expr.a, expr.b, expr.c};
+    open.insert(operands, operands + operandCount(expr.op));
+  }
+  return absl::OkStatus();
+}
+
+Status Validator::async(const fb::ProgramT &program) const {
+  BAGUA_TRY(enumeration(program.every_unit, fb::IntervalUnit::MAX, "every_unit"));
+  if (program.event != fb::Event::Async) {
+    if (program.every != kNone || program.after != kNone || program.staleness != 0 ||
+        program.every_unit != fb::IntervalUnit::Steps) // schedule_S34
+      return error("S34", "has every, after or staleness, which belong to async programs");
+    return absl::OkStatus();
+  }
+  if (program.every == kNone || program.staleness == 0) // schedule_S34
+    return error("S34", absl::StrCat("has ", program.every == kNone ? "no every" : "staleness 0",
+                                     ", expected an interval and a staleness of at least 1"));
+  BAGUA_TRY(interval(program.every, "every"));
+  if (program.after != kNone)
+    BAGUA_TRY(interval(program.after, "after"));
+  bool hasWeight = false;
+  for (const auto &buffer : program.buffers) {
+    if (buffer->kind != fb::BufferKind::Job)
+      continue;
+    if (buffer->role != fb::Role::Weight) // schedule_S36
+      return error("S36", absl::StrCat("buffer '", buffer->name,
+                                       "' is the gradient, which an async program does not have"));
+    hasWeight = true;
+  }
+  if (!hasWeight) // schedule_S36
+    return error("S36", "has no job buffer for the weight, which an async program changes");
   return absl::OkStatus();
 }
 
@@ -379,6 +454,7 @@ Status Validator::program(const fb::ProgramT &program) {
   }
   BAGUA_TRY(expression(program.rounds, Type::Int, Time::Any, "rounds"));
   BAGUA_TRY(expression(program.wire_bytes, Type::Int, Time::Any, "wire_bytes"));
+  BAGUA_TRY(async(program));
   steps_ = 0;
   return body(program.body, 0);
 }
@@ -424,6 +500,11 @@ Status Validator::step(const fb::StepT &step, size_t depth) {
       step.action.type != fb::Action::Publish) // schedule_S33
     return error("S33", absl::StrCat(fb::EnumNameAction(step.action.type),
                                      " depends on a finite step, which Launch and Publish may"));
+  if (program_->event == fb::Event::Async &&
+      (step.if_finite || step.action.type == fb::Action::Wait)) // schedule_S36
+    return error("S36", absl::StrCat(fb::EnumNameAction(step.action.type),
+                                     step.if_finite ? " depends on a finite step" : "",
+                                     ": an async program belongs to no step of the job"));
   bool onNet = step.queue == fb::Queue::Net;
   auto expectQueue = [&](bool right, absl::string_view what) {
     return right ? absl::OkStatus() : error("S20", what); // schedule_S20

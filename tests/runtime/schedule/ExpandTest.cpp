@@ -519,6 +519,24 @@ TEST_F(ExpandMadeTest, NegativeStateOfAnotherSize) {
                  "buffer 'v': bytes is 24, expected the 20 of state 'v'");
 }
 
+TEST(ExpandTest, IntervalsOfAsyncProgramsFollowTheParameters) {
+  auto schedule = loadOrDie(asyncAverageSchedule());
+  BindValues values;
+  values.length = 8;
+  auto expanded = [&](int64_t interval, int64_t warmup) {
+    values.intParameters = {interval, warmup};
+    return expand(*schedule, *schedule->program(fb::Event::Async), values);
+  };
+  auto flat = expanded(7, 100);
+  ASSERT_TRUE(flat.ok()) << flat.status();
+  EXPECT_EQ(flat->every, 7);
+  EXPECT_EQ(flat->after, 100);
+  EXPECT_THAT(std::string(expanded(0, 0).status().message()),
+              HasSubstr("every is 0, expected at least 1"));
+  EXPECT_THAT(std::string(expanded(1, -1).status().message()),
+              HasSubstr("after is -1, expected at least 0"));
+}
+
 TEST(ExpandTest, StatesHaveTheElementsOfTheirDomain) {
   fb::ScheduleT schedule;
   schedule.grain = 4;

@@ -66,6 +66,7 @@ TEST(ScheduleFileTest, NewerFeaturesAreRequired) {
   for (const SampleSchedule &sample : sampleSchedules())
     EXPECT_EQ(features(sample.build()), 0u) << sample.name;
   EXPECT_EQ(features(gossipMomentumSchedule()), 1u);
+  EXPECT_EQ(features(asyncAverageSchedule()), 3u); // Its state is the other one.
   auto with = [&](auto &&change) {
     fb::ScheduleT schedule = decentralizedSchedule();
     change(schedule);

@@ -334,6 +334,66 @@ const Refusal kStateRefusals[] = {
      [](auto &s) { step(s, fb::Action::Wait).if_finite = true; }},
 };
 
+// Damages to the async_average sample.
+const Refusal kAsyncRefusals[] = {
+    {"S01", "every_unit has value 2",
+     [](auto &s) { program(s).every_unit = static_cast<fb::IntervalUnit>(2); }},
+    {"S12", "every is expression", [](auto &s) { program(s).every = 100000; }},
+    {"S13", "after is an f64 expression",
+     [](auto &s) { program(s).after = addExpr(s, fb::ExprOp::ConstFloat); }},
+    {"S14", "depends on the step",
+     [](auto &s) { program(s).every = addExpr(s, fb::ExprOp::Step); }},
+    {"S14", "depends on the step", [](auto &s) { s.parameters[1]->per_step = true; }},
+    {"S15", "uses loop variable 7, which is not in scope",
+     [](auto &s) { program(s).every = addExpr(s, fb::ExprOp::Loop, 0, 0, 0, 7); }},
+    {"S34", "has no every", [](auto &s) { program(s).every = kNone; }},
+    {"S34", "has staleness 0", [](auto &s) { program(s).staleness = 0; }},
+    {"S34", "which belong to async programs",
+     [](auto &s) { program(s).event = fb::Event::AfterUpdate; }},
+    {"S34", "which belong to async programs",
+     [](auto &s) {
+       fb::ProgramT &p = program(s);
+       p.event = fb::Event::AfterUpdate;
+       p.every = p.after = kNone;
+     }},
+    {"S34", "which belong to async programs",
+     [](auto &s) {
+       fb::ProgramT &p = program(s);
+       p.event = fb::Event::AfterUpdate;
+       p.every = p.after = kNone;
+       p.staleness = 0;
+       p.every_unit = fb::IntervalUnit::Milliseconds;
+     }},
+    {"S35", "every uses Length",
+     [](auto &s) {
+       program(s).every = addExpr(s, fb::ExprOp::Add, addExpr(s, fb::ExprOp::World),
+                                  addExpr(s, fb::ExprOp::Length));
+     }},
+    {"S35", "after uses Rank", [](auto &s) { program(s).after = addExpr(s, fb::ExprOp::Rank); }},
+    {"S35", "after uses LocalSize",
+     [](auto &s) { program(s).after = addExpr(s, fb::ExprOp::LocalSize); }},
+    {"S35", "every uses Bucket",
+     [](auto &s) { program(s).every = addExpr(s, fb::ExprOp::Bucket); }},
+    {"S35", "every uses Pairing",
+     [](auto &s) { program(s).every = addExpr(s, fb::ExprOp::Pairing); }},
+    {"S36", "buffer 'weight' is the gradient",
+     [](auto &s) { buffer(s, "weight").role = fb::Role::Gradient; }},
+    {"S36", "has no job buffer for the weight",
+     [](auto &s) { buffer(s, "weight").kind = fb::BufferKind::Scratch; }},
+    {"S36", "Wait: an async program belongs to no step",
+     [](auto &s) { step(s, fb::Action::Publish).action.Set(fb::WaitT()); }},
+    {"S36", "Publish depends on a finite step",
+     [](auto &s) { step(s, fb::Action::Publish).if_finite = true; }},
+    {"S37", "state 'rounds' is used by an async program and by another",
+     [](auto &s) {
+       auto other = std::make_unique<fb::ProgramT>();
+       other->name = "other";
+       other->rounds = other->wire_bytes = program(s).buffers[0]->bytes;
+       other->buffers.push_back(std::make_unique<fb::BufferT>(buffer(s, "rounds")));
+       s.programs.push_back(std::move(other));
+     }},
+};
+
 void expectRefused(const Refusal &refusal, fb::ScheduleT damaged) {
   refusal.damage(damaged);
   Status status = validate(damaged);
@@ -355,6 +415,8 @@ TEST(ValidateTest, RefusesWhatEachRuleForbids) {
     expectRefused(refusal, bytegradSchedule());
   for (const Refusal &refusal : kStateRefusals)
     expectRefused(refusal, gossipMomentumSchedule());
+  for (const Refusal &refusal : kAsyncRefusals)
+    expectRefused(refusal, asyncAverageSchedule());
 }
 
 TEST(ValidateTest, EveryRuleHasARefusal) {
@@ -363,7 +425,9 @@ TEST(ValidateTest, EveryRuleHasARefusal) {
     seen.insert(refusal.rule);
   for (const Refusal &refusal : kStateRefusals)
     seen.insert(refusal.rule);
-  for (int rule = 1; rule <= 33; ++rule) {
+  for (const Refusal &refusal : kAsyncRefusals)
+    seen.insert(refusal.rule);
+  for (int rule = 1; rule <= 37; ++rule) {
     char tag[8];
     std::snprintf(tag, sizeof(tag), "S%02d", rule);
     EXPECT_TRUE(seen.contains(tag)) << tag;

@@ -86,8 +86,19 @@ TEST(DumpTest, ExpandsOneRank) {
 }
 
 TEST(DiffTest, EqualSchedulesDoNotDiffer) {
-  for (const SampleSchedule &sample : sampleSchedules())
+  for (const SampleSchedule &sample : allSampleSchedules())
     EXPECT_THAT(diff(sample.build(), sample.build()), IsEmpty());
+}
+
+TEST(DiffTest, IntervalsOfAsyncProgramsDiffer) {
+  EXPECT_THAT(diff(asyncAverageSchedule(), asyncAverageSchedule(fb::IntervalUnit::Milliseconds, 5)),
+              ElementsAre("program 'async': every_unit: Steps -> Milliseconds",
+                          "program 'async': staleness: 2 -> 5"));
+}
+
+TEST(DumpTest, SaysWhenAsyncProgramsRun) {
+  EXPECT_THAT(dump(*loadOrDie(asyncAverageSchedule(fb::IntervalUnit::Milliseconds, 5))),
+              HasSubstr("\n  every @interval ms, after @warmup steps, staleness 5\n"));
 }
 
 // The same expressions in another order of the pool.
