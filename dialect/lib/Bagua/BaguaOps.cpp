@@ -8,6 +8,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 
 #include <cmath>
+#include <limits>
 #include <map>
 #include <numeric>
 
@@ -110,6 +111,17 @@ static void printUpdateTarget(OpAsmPrinter &printer, Operation *, RoleAttr role,
     printer << state;
   else
     printer << stringifyRole(role.getValue());
+}
+
+/// `=`, or `+=`
+static ParseResult parseAssignment(OpAsmParser &parser, UnitAttr &add) {
+  if (succeeded(parser.parseOptionalPlus()))
+    add = parser.getBuilder().getUnitAttr();
+  return parser.parseEqual();
+}
+
+static void printAssignment(OpAsmPrinter &printer, Operation *, UnitAttr add) {
+  printer << (add ? "+=" : "=");
 }
 
 #define GET_OP_CLASSES
@@ -312,6 +324,62 @@ void StateOp::print(OpAsmPrinter &printer) {
                                 {"sym_name", "type", "initial", "initial_weight", "on_resize"});
 }
 
+/// A parameter, or a number.
+static ParseResult parseCount(OpAsmParser &parser, OperationState &result, int32_t &operands,
+                              IntegerAttr &number) {
+  OpAsmParser::UnresolvedOperand parameter;
+  OptionalParseResult isOperand = parser.parseOptionalOperand(parameter);
+  Builder &builder = parser.getBuilder();
+  if (isOperand.has_value()) {
+    operands = 1;
+    return failure(failed(*isOperand) ||
+                   parser.resolveOperand(parameter, builder.getIndexType(), result.operands));
+  }
+  SMLoc loc = parser.getCurrentLocation();
+  int64_t value = 0;
+  OptionalParseResult isNumber = parser.parseOptionalInteger(value);
+  if (!isNumber.has_value())
+    return parser.emitError(loc, "expects a parameter of the algorithm or a number");
+  number = builder.getI64IntegerAttr(value);
+  return *isNumber;
+}
+
+/// `every(count unit) (after(count))? staleness(number)`
+static ParseResult parseRounds(OpAsmParser &parser, OperationState &result) {
+  OnOp::Properties &properties = result.getOrAddProperties<OnOp::Properties>();
+  auto &operands = properties.operandSegmentSizes;
+  Builder &builder = parser.getBuilder();
+  SMLoc loc = parser.getCurrentLocation();
+  if (failed(parser.parseOptionalKeyword("every")))
+    return parser.emitError(loc, "expects how often rounds begin: `every(%n steps)` or "
+                                 "`every(%t ms)`, %n and %t parameters or numbers");
+  if (parser.parseLParen() || parseCount(parser, result, operands[0], properties.every_number))
+    return failure();
+  loc = parser.getCurrentLocation();
+  StringRef keyword;
+  if (parser.parseKeyword(&keyword))
+    return failure();
+  std::optional<IntervalUnit> unit = symbolizeIntervalUnit(keyword);
+  if (!unit)
+    return parser.emitError(loc) << "expects steps or ms, got '" << keyword << "'";
+  properties.every_unit = IntervalUnitAttr::get(builder.getContext(), *unit);
+  if (parser.parseRParen())
+    return failure();
+  if (succeeded(parser.parseOptionalKeyword("after")) &&
+      (parser.parseLParen() || parseCount(parser, result, operands[1], properties.after_number) ||
+       parser.parseRParen()))
+    return failure();
+  loc = parser.getCurrentLocation();
+  if (failed(parser.parseOptionalKeyword("staleness"))) // on_C7
+    return parser.emitError(loc, "B160: expects `staleness(S)`: so many steps after a round began, "
+                                 "the trainer waits for what it brings");
+  int64_t staleness = 0;
+  if (parser.parseLParen() || parser.parseInteger(staleness) || parser.parseRParen())
+    return failure();
+  properties.staleness = builder.getI64IntegerAttr(staleness);
+  return success();
+}
+
 ParseResult OnOp::parse(OpAsmParser &parser, OperationState &result) {
   SMLoc loc = parser.getCurrentLocation();
   StringRef keyword;
@@ -319,9 +387,12 @@ ParseResult OnOp::parse(OpAsmParser &parser, OperationState &result) {
     return failure();
   std::optional<Event> event = symbolizeEvent(keyword);
   if (!event)
-    return parser.emitError(loc) << "expects gradient, before_forward or after_update, got '"
+    return parser.emitError(loc) << "expects gradient, before_forward, after_update or async, got '"
                                  << keyword << "'";
-  result.getOrAddProperties<Properties>().event = EventAttr::get(parser.getContext(), *event);
+  Properties &properties = result.getOrAddProperties<Properties>();
+  properties.event = EventAttr::get(parser.getContext(), *event);
+  if (*event == Event::Async && failed(parseRounds(parser, result)))
+    return failure();
   SmallVector<OpAsmParser::Argument> arguments;
   return failure(parser.parseArgumentList(arguments, AsmParser::Delimiter::Paren,
                                           /*allowType=*/true) ||
@@ -330,11 +401,32 @@ ParseResult OnOp::parse(OpAsmParser &parser, OperationState &result) {
 }
 
 void OnOp::print(OpAsmPrinter &printer) {
-  printer << ' ' << stringifyEvent(getEvent()) << '(';
+  printer << ' ' << stringifyEvent(getEvent());
+  auto count = [&](Value parameter, std::optional<int64_t> number) {
+    if (parameter)
+      printer << parameter;
+    else
+      printer << number.value_or(0);
+  };
+  if (isAsync()) {
+    printer << " every(";
+    count(getEvery(), getEveryNumber());
+    printer << ' ' << stringifyIntervalUnit(getEveryUnit().value_or(IntervalUnit::Steps)) << ')';
+    if (getAfter() || getAfterNumber()) {
+      printer << " after(";
+      count(getAfter(), getAfterNumber());
+      printer << ')';
+    }
+    printer << " staleness(" << getStaleness().value_or(0) << ") ";
+  }
+  printer << '(';
   llvm::interleaveComma(getBody().getArguments(), printer,
                         [&](BlockArgument argument) { printer.printRegionArgument(argument); });
-  printer << ") ";
-  printer.printOptionalAttrDictWithKeyword((*this)->getAttrs(), {"event"});
+  printer << ')';
+  printer.printOptionalAttrDictWithKeyword((*this)->getAttrs(),
+                                           {"event", "every_number", "every_unit", "after_number",
+                                            "staleness", getOperandSegmentSizeAttr()});
+  printer << ' ';
   printer.printRegion(getBody(), /*printEntryBlockArgs=*/false, /*printBlockTerminators=*/false);
 }
 
@@ -428,6 +520,30 @@ static LogicalResult verifyStatesUsed(AlgorithmOp algorithm) {
   return success();
 }
 
+/// on_C9: rounds run beside the steps, whose handlers would read what a round is writing.
+static LogicalResult verifyAsyncStates(AlgorithmOp algorithm) {
+  std::map<StringRef, Operation *> uses[2]; // By state: of other handlers, and of the async one.
+  for (auto on : algorithm.getBody().getOps<OnOp>())
+    on.walk([&](Operation *op) {
+      auto read = dyn_cast<ReadOp>(op);
+      auto update = dyn_cast<UpdateOp>(op);
+      if (read)
+        uses[on.isAsync()].try_emplace(read.getState(), op);
+      else if (update && update.getState())
+        uses[on.isAsync()].try_emplace(*update.getState(), op);
+    });
+  for (auto [name, op] : uses[1])
+    if (auto other = uses[0].find(name); other != uses[0].end()) {
+      InFlightDiagnostic diagnostic =
+          op->emitOpError() << "expects a state that only the async handler uses, got @" << name
+                            << ": rounds run beside the steps; give each handler a state of its "
+                               "own";
+      diagnostic.attachNote(other->second->getLoc()) << "used here as well";
+      return diagnostic;
+    }
+  return success();
+}
+
 LogicalResult AlgorithmOp::verifyRegions() {
   std::optional<OnOp> handlers[getMaxEnumValForEvent() + 1];
   for (Operation &op : getBody().front()) {
@@ -447,7 +563,8 @@ LogicalResult AlgorithmOp::verifyRegions() {
   }
   if (getBody().getOps<OnOp>().empty()) // algorithm_C1
     return emitOpError("expects at least one handler");
-  if (failed(verifyOwnsUpdate(*this)) || failed(verifyStatesUsed(*this)))
+  if (failed(verifyOwnsUpdate(*this)) || failed(verifyStatesUsed(*this)) ||
+      failed(verifyAsyncStates(*this)))
     return failure();
   if (grainOf(*this) < 0) // algorithm_C3
     return emitOpError() << "expects codec blocks whose least common multiple is at most "
@@ -512,6 +629,16 @@ struct HandlerVerifier {
         diagnostic << "; or let the algorithm own the update: `attributes {owns_update}`";
       return diagnostic;
     }
+    if (on.isAsync() != update.getAdd()) {
+      InFlightDiagnostic diagnostic = update.emitOpError()
+                                      << "in a handler of " << event << " expects ";
+      if (on.isAsync())
+        diagnostic << "`weight += %d`: the trainer has moved the weight since the round began; "
+                      "give the difference to the snapshot";
+      else
+        diagnostic << "`weight = %x`: only async rounds add to the weight";
+      return diagnostic;
+    }
     bool gated = on.getEvent() == Event::BeforeForward || (isGradient && owns);
     if (gated != update.getGate().has_value())
       return update.emitOpError() << "in a handler of " << event << " expects "
@@ -535,6 +662,64 @@ struct HandlerVerifier {
 
 } // namespace
 
+/// on_C6: at least `least`, the same on all ranks and in every step.
+static LogicalResult verifyCount(OnOp on, StringRef what, Value value,
+                                 std::optional<int64_t> number, int64_t least) {
+  if (value) {
+    auto algorithm = on->getParentOfType<AlgorithmOp>();
+    auto parameter = algorithm ? algorithm.getParameter(value) : std::nullopt;
+    if (!parameter)
+      return on.emitOpError() << "expects " << what << " to be a parameter of the algorithm or a "
+                              << "number";
+    if (parameter->perStep)
+      return on.emitOpError() << "expects a parameter that is not per_step for " << what
+                              << ", got %" << parameter->name
+                              << ": rounds are set up when a bucket is bound";
+    number = cast<IntegerAttr>(parameter->initial).getInt();
+  }
+  if (number && *number < least)
+    return on.emitOpError() << "expects " << what << " of at least " << least << ", got " << *number
+                            << (value ? " by default" : "");
+  return success();
+}
+
+LogicalResult OnOp::verify() {
+  bool every = getEvery() || getEveryNumber();
+  if (every != isAsync() || every != getEveryUnit().has_value() ||
+      every != getStaleness().has_value() || (getEvery() && getEveryNumber()) ||
+      (getAfter() && getAfterNumber()) || ((getAfter() || getAfterNumber()) && !isAsync())) // on_C5
+    return emitOpError() << "of " << stringifyEvent(getEvent()) << " expects "
+                         << (isAsync() ? "one interval and its unit, one `after` at most, and "
+                                         "staleness"
+                                       : "no every, after or staleness: they belong to async");
+  if (!isAsync())
+    return success();
+  if (failed(verifyCount(*this, "every", getEvery(), getEveryNumber(), 1)) ||
+      failed(verifyCount(*this, "after", getAfter(), getAfterNumber(), 0)))
+    return failure();
+  if (*getStaleness() < 1) // on_C7
+    return emitOpError() << "B160: expects a staleness of at least 1, got " << *getStaleness()
+                         << ": what a round brings is added at a later step at the earliest";
+  if (*getStaleness() > std::numeric_limits<int32_t>::max()) // on_C7
+    return emitOpError() << "B160: expects a staleness below 2^31, got " << *getStaleness();
+  return success();
+}
+
+/// on_C8
+static LogicalResult verifyNoStepParameters(OnOp on) {
+  auto algorithm = on->getParentOfType<AlgorithmOp>();
+  WalkResult result = on.walk([&](Operation *op) {
+    for (Value operand : op->getOperands())
+      if (auto parameter = algorithm.getParameter(operand); parameter && parameter->perStep) {
+        op->emitOpError() << "expects parameters that are not per_step in an async handler, got %"
+                          << parameter->name << ": in one round, ranks may be at different steps";
+        return WalkResult::interrupt();
+      }
+    return WalkResult::advance();
+  });
+  return failure(result.wasInterrupted());
+}
+
 LogicalResult OnOp::verifyRegions() {
   Block &block = getBody().front();
   size_t most = getEvent() == Event::Gradient ? 2 : 1;
@@ -546,6 +731,8 @@ LogicalResult OnOp::verifyRegions() {
     diagnostic << block.getArgumentTypes();
     return diagnostic;
   }
+  if (isAsync() && failed(verifyNoStepParameters(*this)))
+    return failure();
   HandlerVerifier::Updates updates{};
   return HandlerVerifier{*this}.verify(block, updates);
 }
@@ -737,6 +924,10 @@ LogicalResult UpdateOp::verify() {
     return emitOpError() << "expects the name of a state where, and only where, the role is state";
   if (isState && getGate()) // update_C3
     return emitOpError("of a state expects no `at`: it takes its new value at the end of the step");
+  if (getAdd() && (getRole() != Role::Weight || getGate())) // update_C4
+    return emitOpError() << "expects `+=` for the weight only, without `at`: "
+                         << (isState ? "read the state, and update it to the sum"
+                                     : "it is added between two steps");
   return isState ? success() : expectBucket(*this, "value", getValue().getType()); // update_C1
 }
 

@@ -2,6 +2,8 @@
 // "chunk".
 #include "bagua/dialect/Chunk/ChunkOps.h"
 
+#include "bagua/dialect/Rounds.h"
+
 #include "mlir/IR/DialectImplementation.h"
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -141,8 +143,12 @@ LogicalResult ScheduleOp::verifyRegions() {
     });
     if (walked.wasInterrupted())
       return failure();
+    if (program.isAsync() &&
+        failed(verifyRoundParameters<ParameterOp, DeclareParameterOp>(*this, program)))
+      return failure(); // program_C5
   }
-  return success();
+  return verifyAsyncStates<StateOp, ProgramOp>( // schedule_C6
+      *this, [](ProgramOp program) { return program.isAsync(); });
 }
 
 LogicalResult DeclareParameterOp::verify() {
@@ -220,7 +226,17 @@ LogicalResult ProgramOp::verify() {
   size_t costs = llvm::range_size(getBody().front().getOps<CostOp>());
   if (costs != 1) // program_C1
     return emitOpError("expects exactly one chunk.cost, got ") << costs;
-  return success();
+  if (failed(verifyRounds(*this, isAsync()))) // program_C4, C5, C6
+    return failure();
+  if (!isAsync())
+    return success();
+  WalkResult walked = walk([](Operation *op) -> WalkResult { // program_C7
+    auto job = dyn_cast<JobOp>(op);
+    if (!isa<WaitOp, IfFiniteOp>(op) && !(job && job.getRole() == Role::Gradient))
+      return success();
+    return op->emitOpError("is not allowed in an async program: it belongs to a step of the job");
+  });
+  return failure(walked.wasInterrupted());
 }
 
 static LogicalResult verifyInForall(Operation *op) {

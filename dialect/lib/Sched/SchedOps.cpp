@@ -1,6 +1,8 @@
 // Verifiers, builders and custom syntax of the sched ops.
 #include "bagua/dialect/Sched/Sched.h"
 
+#include "bagua/dialect/Rounds.h"
+
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -101,6 +103,9 @@ LogicalResult ScheduleOp::verifyRegions() {
              << stringifyTrigger(program.getTrigger());
     if (!program)
       continue;
+    if (program.isAsync() &&
+        failed(verifyRoundParameters<ParameterOp, DeclareParameterOp>(*this, program)))
+      return failure(); // program_C9
     for (auto state : program.getBody().front().getOps<StateOp>()) {
       if (!state.getNext())
         continue;
@@ -114,7 +119,8 @@ LogicalResult ScheduleOp::verifyRegions() {
       return error;
     }
   }
-  return success();
+  return verifyAsyncStates<StateOp, ProgramOp>( // schedule_C6
+      *this, [](ProgramOp program) { return program.isAsync(); });
 }
 
 LogicalResult DeclareParameterOp::verify() {
@@ -263,6 +269,10 @@ bool isCommitted(Value range) {
 
 } // namespace
 
+LogicalResult ProgramOp::verify() {
+  return verifyRounds(*this, isAsync()); // program_C8, C9, C10
+}
+
 LogicalResult ProgramOp::verifyRegions() {
   llvm::StringMap<Location> names;
   llvm::SmallDenseSet<uint32_t> roles;
@@ -320,7 +330,12 @@ LogicalResult ProgramOp::verifyRegions() {
         return op->emitOpError("expects one ")
                << (state.getNext() ? "next" : "committed") << " buffer of a state, got a second "
                << "one of " << state.getStateAttr();
-    if (auto job = dyn_cast<JobOp>(op)) // program_C5
+    auto step = dyn_cast<StepInterface>(op);
+    auto job = dyn_cast<JobOp>(op);
+    if (isAsync() && (isa<WaitGateOp>(op) || (step && step.getIfFinite()) ||
+                      (job && job.getRole() == Role::Gradient))) // program_C11
+      return op->emitOpError("is not allowed in an async program: it belongs to a step of the job");
+    if (job) // program_C5
       if (!roles.insert(static_cast<uint32_t>(job.getRole())).second)
         return op->emitOpError("expects one buffer for each role, got a second one for ")
                << stringifyRole(job.getRole());

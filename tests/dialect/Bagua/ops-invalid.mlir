@@ -50,8 +50,8 @@ bagua.algorithm @negative_algorithm_reassoc attributes {reassoc} {
 // -----
 
 bagua.algorithm @negative_on_unknown_event {
-  // expected-error@+1 {{expects gradient, before_forward or after_update, got 'async'}}
-  bagua.on async(%g: tensor<?xf32, #bagua.bucket>) {
+  // expected-error@+1 {{expects gradient, before_forward, after_update or async, got 'sometimes'}}
+  bagua.on sometimes(%g: tensor<?xf32, #bagua.bucket>) {
   }
 }
 

@@ -133,8 +133,13 @@ def Bagua_ReduceKindAttr : Bagua_EnumAttr<Bagua_ReduceKind, "reduce_kind">;
 def Bagua_Event : Bagua_Enum<"Event", "point of the step at which a handler starts", [
     I32EnumAttrCase<"Gradient", 0, "gradient">,
     I32EnumAttrCase<"BeforeForward", 1, "before_forward">,
-    I32EnumAttrCase<"AfterUpdate", 2, "after_update">]>;
+    I32EnumAttrCase<"AfterUpdate", 2, "after_update">,
+    I32EnumAttrCase<"Async", 3, "async">]>;
 def Bagua_EventAttr : Bagua_EnumAttr<Bagua_Event, "event">;
+
+def Bagua_IntervalUnit : Bagua_Enum<"IntervalUnit", "what the interval between rounds is counted in", [
+    I32EnumAttrCase<"Steps", 0, "steps">, I32EnumAttrCase<"Milliseconds", 1, "ms">]>;
+def Bagua_IntervalUnitAttr : Bagua_EnumAttr<Bagua_IntervalUnit, "interval_unit">;
 
 def Bagua_Role : Bagua_Enum<"Role", "one of the job's buffers, or a state", [
     I32EnumAttrCase<"Gradient", 0, "gradient">, I32EnumAttrCase<"Weight", 1, "weight">,

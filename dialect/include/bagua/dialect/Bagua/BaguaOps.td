@@ -81,26 +81,38 @@ def Bagua_StateOp : Bagua_Op<"state", [Symbol, HasParent<"AlgorithmOp">]> {
   let hasVerifier = 1;
 }
 
-def Bagua_OnOp : Bagua_Op<"on", [HasParent<"AlgorithmOp">, SingleBlock, NoTerminator]> {
-  let summary = "Handles one event of the training step";
+def Bagua_OnOp : Bagua_Op<"on", [HasParent<"AlgorithmOp">, SingleBlock, NoTerminator, AttrSizedOperandSegments]> {
+  let summary = "Handles one event of the training step, or runs beside the steps";
   let description = [{
     The argument is the job's bucket when the event fires: the gradient for `gradient`, the weight for
     `before_forward` and `after_update`. A second argument of `gradient` is the weight.
+
+    `async` handles no point of a step: it runs beside the training, as rounds 0, 1, 2, …, each on a snapshot of
+    the weight, and what it makes of it is added to the weight later. `every` and `after` are a parameter that is
+    not `per_step`, or a number.
     - C1: one argument, over the bucket; `gradient` may have two.
     - C2: the body holds ops of `bagua` and scalar `arith`, and `scf.if`.
     - C3: on each path a role, or a state, is updated at most once.
     - C4: `gradient` updates the gradient, or, where the algorithm owns the update, the weight `at
       before_update`; `before_forward` updates the weight `at before_update`; `after_update` updates the weight
-      at once. Each may update states.
+      at once; `async` adds to the weight (`+=`), and only it. Each may update states.
+    - C5: `async`, and only it, has `every` with a unit, and `staleness`.  C6: `every` is at least 1 and `after` at
+      least 0, numbers or parameters that are not `per_step`.  C7 (B160): `staleness` is at least 1.
+    - C8: what `async` uses is no parameter that is `per_step`: ranks are at different steps.  C9: nor a state that
+      another handler uses.
 
-    Example:
+    Examples:
     ```mlir
     bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) { … }
+    bagua.on async every(%interval ms) after(%warmup) staleness(4) (%w: tensor<?xf32, #bagua.bucket>) { … }
     ```
   }];
-  let arguments = (ins Bagua_EventAttr:$event);
+  let arguments = (ins Bagua_EventAttr:$event, Optional<Index>:$every, OptionalAttr<I64Attr>:$every_number,
+                       OptionalAttr<Bagua_IntervalUnitAttr>:$every_unit, Optional<Index>:$after,
+                       OptionalAttr<I64Attr>:$after_number, OptionalAttr<I64Attr>:$staleness);
   let regions = (region SizedRegion<1>:$body);
   let hasCustomAssemblyFormat = 1;
+  let hasVerifier = 1;
   let hasRegionVerifier = 1;
   let extraClassDeclaration = [{
     ::mlir::BlockArgument getBucket() { return getBody().getArgument(0); }
@@ -108,6 +120,7 @@ def Bagua_OnOp : Bagua_Op<"on", [HasParent<"AlgorithmOp">, SingleBlock, NoTermin
     ::mlir::BlockArgument getWeight() {
       return getBody().getNumArguments() > 1 ? getBody().getArgument(1) : ::mlir::BlockArgument();
     }
+    bool isAsync() { return getEvent() == Event::Async; }
   }];
 }
 
@@ -137,7 +150,11 @@ def Bagua_RankOp : Bagua_HandlerOp<"rank", [Pure]> {
 
 def Bagua_StepOp : Bagua_HandlerOp<"step", [Pure]> {
   let summary = "Number of the training step, from 0; the same on every rank";
-  let description = [{ Example: `%s = bagua.step` }];
+  let description = [{
+    In an `async` handler: the number of the round.
+
+    Example: `%s = bagua.step`
+  }];
   let results = (outs Index:$result);
   let assemblyFormat = "attr-dict";
 }
@@ -429,19 +446,23 @@ def Bagua_ReadOp : Bagua_HandlerOp<"read", [
 def Bagua_UpdateOp : Bagua_HandlerOp<"update", [
     MemoryEffects<[MemWrite<Bagua_JobResource>, MemWrite<Bagua_StateResource>]>,
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
-  let summary = "Replaces the job's gradient or weight, or a state";
+  let summary = "Replaces the job's gradient or weight, or a state; or adds to the weight";
   let description = [{
     With `at`, the value is computed now and stored when the step reaches that point. A state takes its new
-    value at the end of a step that is finite.
+    value at the end of a step that is finite. With `+=`, in an `async` handler, the value is added to the weight as
+    it is at a later boundary between two steps.
     - C1: `value` is over the bucket; of a state, of the state's type.
-    - C2: the state exists, and only it is named.  C3: no `at` with a state.
+    - C2: the state exists, and only it is named.  C3: no `at` with a state.  C4: `+=` of the weight only, without
+      `at`.
 
-    Examples: `bagua.update gradient = %mean`, `bagua.update weight = %x at before_update`, `bagua.update @m = %x`
+    Examples: `bagua.update gradient = %mean`, `bagua.update weight = %x at before_update`, `bagua.update @m = %x`,
+    `bagua.update weight += %d`
   }];
-  let arguments = (ins Bagua_RoleAttr:$role, OptionalAttr<FlatSymbolRefAttr>:$state, Bagua_AnyValue:$value,
-                       OptionalAttr<Bagua_GateAttr>:$gate);
+  let arguments = (ins Bagua_RoleAttr:$role, OptionalAttr<FlatSymbolRefAttr>:$state, UnitAttr:$add,
+                       Bagua_AnyValue:$value, OptionalAttr<Bagua_GateAttr>:$gate);
   let assemblyFormat = [{
-    custom<UpdateTarget>($role, $state) `=` $value `` custom<BucketType>(type($value)) (`at` `` $gate^)? attr-dict
+    custom<UpdateTarget>($role, $state) custom<Assignment>($add) $value `` custom<BucketType>(type($value))
+    (`at` `` $gate^)? attr-dict
   }];
   let hasVerifier = 1;
 }

@@ -36,8 +36,14 @@ class Chunk_Enum<string name, string text, list<I32EnumCase> cases> : I32Enum<na
 def Chunk_Event : Chunk_Enum<"Event", "When a program starts", [
     I32EnumCase<"Gradient", 0, "gradient">,
     I32EnumCase<"BeforeForward", 1, "before_forward">,
-    I32EnumCase<"AfterUpdate", 2, "after_update">]>;
+    I32EnumCase<"AfterUpdate", 2, "after_update">,
+    I32EnumCase<"Async", 3, "async">]>;
 def Chunk_EventAttr : EnumAttr<Chunk_Dialect, Chunk_Event, "event">;
+
+def Chunk_IntervalUnit : Chunk_Enum<"IntervalUnit", "What the interval between rounds is counted in", [
+    I32EnumCase<"Steps", 0, "steps">,
+    I32EnumCase<"Milliseconds", 1, "ms">]>;
+def Chunk_IntervalUnitAttr : EnumAttr<Chunk_Dialect, Chunk_IntervalUnit, "interval_unit">;
 
 def Chunk_Role : Chunk_Enum<"Role", "Which of the job's buffers", [
     I32EnumCase<"Gradient", 0, "gradient">,

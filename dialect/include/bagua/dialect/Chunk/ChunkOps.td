@@ -26,7 +26,7 @@ def Chunk_ScheduleOp : Chunk_Op<"schedule", [
 
     - C1: `grain` is at least 1.  C2: `accepts` lists f32 and f64, at least one, none twice.
     - C3: the body holds parameters, states and programs only.  C4: no two programs start on one event.
-    - C5: one program at most writes a state.
+    - C5: one program at most writes a state.  C6: an async program shares no state with another.
 
     ```mlir
     chunk.schedule @bytegrad grain 2048 accepts [f32] { chunk.program @gradient on gradient { … } }
@@ -91,9 +91,14 @@ def Chunk_ProgramOp : Chunk_Op<"program", [
     IsolatedFromAbove, Symbol, SingleBlock, NoTerminator, NoRegionArguments, HasParent<"ScheduleOp">]> {
   let summary = "What all ranks do when an event of a training step happens to a bucket";
   let description = [{
-    Holds declarations (`job`, `scratch`, `slots`), size arithmetic, `forall`s with the work, and the cost.
+    Holds declarations (`job`, `scratch`, `slots`), size arithmetic, `forall`s with the work, and the cost. On
+    `async`, it is one round: `chunk.job weight` is a snapshot when it starts and what is to be added to the weight
+    when it ends; `chunk.step` is the round's number.
 
     - C1: the body holds exactly one `chunk.cost`.
+    - C4: `async` programs, and only they, have `every`, its unit and `staleness`.  C5: `every` is at least 1 and
+      `after` at least 0, numbers or index parameters that are not per_step; nor are others of the program.
+    - C6 (B160): `staleness` is at least 1.  C7: an async program has no gradient, gate or `if_finite`.
 
     ```mlir
     chunk.program @gradient on gradient {
@@ -103,12 +108,18 @@ def Chunk_ProgramOp : Chunk_Op<"program", [
       chunk.forall %r { … }
       chunk.cost rounds %rounds wire_bytes %bytes
     }
+    chunk.program @async on async every(@interval steps) after(100) staleness(2) { … }
     ```
   }];
-  let arguments = (ins SymbolNameAttr:$sym_name, Chunk_EventAttr:$event);
+  let arguments = (ins SymbolNameAttr:$sym_name, Chunk_EventAttr:$event, OptionalAttr<AnyAttr>:$every,
+                       OptionalAttr<Chunk_IntervalUnitAttr>:$every_unit, OptionalAttr<AnyAttr>:$after,
+                       OptionalAttr<I64Attr>:$staleness);
   let regions = (region SizedRegion<1>:$body);
-  let assemblyFormat = "$sym_name `on` `` $event attr-dict-with-keyword $body";
+  let assemblyFormat = [{
+    $sym_name `on` `` $event custom<Rounds>($every, $every_unit, $after, $staleness) attr-dict-with-keyword $body
+  }];
   let hasVerifier = 1;
+  let extraClassDeclaration = [{ bool isAsync() { return getEvent() == Event::Async; } }];
   let skipDefaultBuilders = 1;
   let builders = [OpBuilder<(ins "::llvm::StringRef":$name, "::bagua::ir::chunk::Event":$event)>];
 }

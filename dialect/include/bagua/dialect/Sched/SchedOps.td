@@ -24,7 +24,7 @@ def Sched_ScheduleOp : Sched_Op<"schedule", [
   let description = [{
     - C1: `grain` is at least 1.  C2: `accepts` lists f32 and f64, at least one, none twice.
     - C3: the body holds parameters, states and programs only.  C4: no two programs start on one event.
-    - C5: one program at most writes a state.
+    - C5: one program at most writes a state.  C6: an async program shares no state with another.
 
     ```mlir
     sched.schedule @bytegrad grain 2048 accepts [f32] { … }
@@ -90,11 +90,20 @@ def Sched_ProgramOp : Sched_Op<"program", [
       most one committed and one next buffer.
     - C6: a kernel writes to buffers, never to a received message: that may be the sender's own memory.  C7: nor to
       the committed value of a state.
+    - C8: `async` programs, and only they, have `every`, its unit and `staleness`.  C9: `every` is at least 1 and
+      `after` at least 0, numbers or index parameters that are not per_step; nor are others of the program.
+    - C10 (B160): `staleness` is at least 1.  C11: an async program has no gradient, gate or `if_finite`.
   }];
-  let arguments = (ins SymbolNameAttr:$sym_name, Sched_Trigger:$trigger);
+  let arguments = (ins SymbolNameAttr:$sym_name, Sched_Trigger:$trigger, OptionalAttr<AnyAttr>:$every,
+                       OptionalAttr<Sched_IntervalUnit>:$every_unit, OptionalAttr<AnyAttr>:$after,
+                       OptionalAttr<I64Attr>:$staleness);
   let regions = (region SizedRegion<1>:$body);
-  let assemblyFormat = "$sym_name `on` `` $trigger attr-dict-with-keyword $body";
+  let assemblyFormat = [{
+    $sym_name `on` `` $trigger custom<Rounds>($every, $every_unit, $after, $staleness) attr-dict-with-keyword $body
+  }];
+  let hasVerifier = 1;
   let hasRegionVerifier = 1;
+  let extraClassDeclaration = [{ bool isAsync() { return getTrigger() == Trigger::Async; } }];
 }
 
 def Sched_CostOp : Sched_Op<"cost", [Terminator, TopOfProgram]> {

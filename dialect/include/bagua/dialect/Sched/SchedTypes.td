@@ -38,7 +38,9 @@ class Sched_Enum<string name, string text, list<I32EnumCase> cases> : I32Enum<na
 }
 def Sched_TriggerEnum : Sched_Enum<"Trigger", "point of the step that starts a program", [
   I32EnumCase<"Gradient", 0, "gradient">, I32EnumCase<"BeforeForward", 1, "before_forward">,
-  I32EnumCase<"AfterUpdate", 2, "after_update">]>;
+  I32EnumCase<"AfterUpdate", 2, "after_update">, I32EnumCase<"Async", 3, "async">]>;
+def Sched_IntervalUnitEnum : Sched_Enum<"IntervalUnit", "what the interval between rounds is counted in", [
+  I32EnumCase<"Steps", 0, "steps">, I32EnumCase<"Milliseconds", 1, "ms">]>;
 def Sched_RoleEnum : Sched_Enum<"Role", "which of the job's buffers", [
   I32EnumCase<"Gradient", 0, "gradient">, I32EnumCase<"Weight", 1, "weight">]>;
 def Sched_GateEnum : Sched_Enum<"Gate", "point of the step at which the job lets a program go on", [
@@ -52,6 +54,7 @@ def Sched_OnResizeEnum : Sched_Enum<"OnResize", "what becomes of a state when th
   I32EnumCase<"Mean", 0, "mean">, I32EnumCase<"Zero", 1, "zero">, I32EnumCase<"Repartition", 2, "repartition">]>;
 
 def Sched_Trigger : EnumAttr<Sched_Dialect, Sched_TriggerEnum, "trigger">;
+def Sched_IntervalUnit : EnumAttr<Sched_Dialect, Sched_IntervalUnitEnum, "interval_unit">;
 def Sched_Role : EnumAttr<Sched_Dialect, Sched_RoleEnum, "role">;
 def Sched_Gate : EnumAttr<Sched_Dialect, Sched_GateEnum, "gate">;
 def Sched_Queue : EnumAttr<Sched_Dialect, Sched_QueueEnum, "queue">;
