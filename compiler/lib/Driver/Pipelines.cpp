@@ -37,6 +37,7 @@ void buildPipeline(OpPassManager &manager, Level level) {
   algorithm.addPass(createVerifyUses());
   algorithm.addPass(createVerifyMixing());
   algorithm.addPass(createVerifyResiduals());
+  algorithm.addPass(createVerifyStaleness());
   buildLowering(manager, level);
 }
 

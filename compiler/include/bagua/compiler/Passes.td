@@ -58,6 +58,17 @@ def VerifyResiduals : Pass<"bagua-verify-residuals", "::bagua::ir::AlgorithmOp">
   }];
 }
 
+def VerifyStaleness : Pass<"bagua-verify-staleness", "::bagua::ir::AlgorithmOp"> {
+  let summary = "Refuses timed rounds beside steps in which ranks wait for each other";
+  let description = [{
+    At the staleness bound the trainer waits for a round, and so for ranks that have not begun it yet. Where rounds
+    begin by the clock, such a rank may be some steps ahead or behind; it begins the round at a boundary, and must be
+    able to get there: no handler of the steps may wait for peers while rounds are under way. What is done under
+    `step < %n`, with rounds `after(%n)`, is done before. Updates of states and gated updates wait for all ranks, too:
+    for whether the step is finite. Rounds that count steps begin at the same boundaries on all ranks.
+  }];
+}
+
 def VerifyUses : Pass<"bagua-verify-uses", "::bagua::ir::AlgorithmOp"> {
   let summary = "Refuses results that no update uses";
   let description = [{

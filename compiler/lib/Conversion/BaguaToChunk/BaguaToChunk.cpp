@@ -101,12 +101,40 @@ chunk::Event eventOf(ir::Event event) {
     return chunk::Event::BeforeForward;
   case ir::Event::AfterUpdate:
     return chunk::Event::AfterUpdate;
+  case ir::Event::Async:
+    return chunk::Event::Async;
   }
   llvm_unreachable("a handler of an unknown event");
 }
 
 ir::Role bucketRole(ir::Event event) {
   return event == ir::Event::Gradient ? ir::Role::Gradient : ir::Role::Weight;
+}
+
+/// When the rounds of an async handler begin, as its program says it.
+void setRounds(ir::OnOp on, chunk::ProgramOp program) {
+  Builder builder(on.getContext());
+  auto count = [&](Value parameter, IntegerAttr number) -> Attribute {
+    if (!parameter)
+      return number;
+    auto found = on->getParentOfType<ir::AlgorithmOp>().getParameter(parameter);
+    return FlatSymbolRefAttr::get(on.getContext(), found->name);
+  };
+  program.setEveryAttr(count(on.getEvery(), on.getEveryNumberAttr()));
+  program.setEveryUnit(static_cast<chunk::IntervalUnit>(*on.getEveryUnit()));
+  if (Attribute after = count(on.getAfter(), on.getAfterNumberAttr()))
+    program.setAfterAttr(after);
+  program.setStalenessAttr(on.getStalenessAttr());
+}
+
+/// Whether some path through `block` updates the weight.
+bool updatesWeight(Block &block) {
+  return block
+      .walk([](ir::UpdateOp update) {
+        return update.getRole() == ir::Role::Weight ? WalkResult::interrupt()
+                                                    : WalkResult::advance();
+      })
+      .wasInterrupted();
 }
 
 // ---- One handler --------------------------------------------------------------------------------
@@ -120,6 +148,8 @@ public:
     Location loc = on.getLoc();
     auto program = chunk::ProgramOp::create(builder, loc, ir::stringifyEvent(on.getEvent()),
                                             eventOf(on.getEvent()));
+    if (on.isAsync())
+      setRounds(on, program);
     top_.setInsertionPointToStart(&program.getBody().front());
     Emitter at(top_, loc);
     sizes_ = {at.create<chunk::WorldOp>(), at.create<chunk::LengthOp>(),
@@ -145,6 +175,8 @@ public:
     }
     if (failed(lower(on_.getBody().front())))
       return failure();
+    if (on_.isAsync() && !updatesWeight(on_.getBody().front()))
+      addNothing(on_.getLoc());
     finishStep();
     Emitter at(tail_, on_.getLoc());
     Value zero = at.constant(0);
@@ -953,12 +985,32 @@ private:
       emit(item, /*gated=*/false);
     if (deferred_.empty())
       return;
-    bool gated = on_.getEvent() != ir::Event::AfterUpdate;
+    bool gated = on_.getEvent() != ir::Event::AfterUpdate && !on_.isAsync();
     if (gated)
       chunk::WaitOp::create(body_, deferred_.front().loc, chunk::Gate::BeforeUpdate);
-    // The job does not start `after_update` in a step that is not finite.
+    // The job does not start `after_update` in a step that is not finite; rounds are of no step.
     for (Deferred &item : deferred_)
       emit(item, gated);
+  }
+
+  /// On a path on which an async handler adds nothing to the weight, it adds -0: the weight stays
+  /// as it is, zeros of either sign too.
+  void addNothing(Location loc) {
+    Placed target;
+    target.buffer = job(ir::Role::Weight, loc);
+    Builder &b = top_;
+    DictionaryAttr constants = b.getDictionaryAttr({
+        b.getNamedAttr("broadcast", b.getDenseI64ArrayAttr({})),
+        b.getNamedAttr(
+            "code", b.getDenseI64ArrayAttr({static_cast<int64_t>(ir::MapCode::Constant), 0, 0, 0})),
+        b.getNamedAttr("constants", b.getDenseF64ArrayAttr({-0.0})),
+        b.getNamedAttr("inputs", b.getI64IntegerAttr(0)),
+        b.getNamedAttr("outputs", b.getDenseI64ArrayAttr({0})),
+        b.getNamedAttr("scalars", b.getI64IntegerAttr(0)),
+    });
+    late_.push_back({loc, conditions_, [this, target, constants](Emitter &at) {
+                       launch(at, "map", constants, sizes_.length, {}, local(at, target, rank_));
+                     }});
   }
 
   void emit(Deferred &item, bool gated) {
@@ -1115,6 +1167,13 @@ private:
     after[0] = after[1] = before;
     for (bool taken : {true, false}) {
       Block *source = taken ? op.thenBlock() : op.elseBlock();
+      Block *other = taken ? op.elseBlock() : op.thenBlock();
+      if (on_.isAsync() && other && updatesWeight(*other) && !(source && updatesWeight(*source))) {
+        Emitter top(top_, loc);
+        conditions_.push_back(taken ? condition : top.no(condition));
+        addNothing(loc);
+        conditions_.pop_back();
+      }
       if (!source)
         continue;
       OpBuilder::InsertionGuard guard(body_);

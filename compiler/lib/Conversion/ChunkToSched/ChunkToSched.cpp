@@ -995,6 +995,12 @@ private:
       auto out = cast<sched::ProgramOp>(builder.create(programState));
       out.setSymNameAttr(program.getSymNameAttr());
       out.setTrigger(static_cast<sched::Trigger>(program.getEvent()));
+      if (program.isAsync()) {
+        out.setEveryAttr(program.getEveryAttr());
+        out.setEveryUnit(static_cast<sched::IntervalUnit>(*program.getEveryUnit()));
+        out.setAfterAttr(program.getAfterAttr());
+        out.setStalenessAttr(program.getStalenessAttr());
+      }
       ProgramLowering lowering(program, out, *messages);
       if (failed(lowering.run()))
         return failure();

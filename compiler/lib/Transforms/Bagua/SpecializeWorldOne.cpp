@@ -47,6 +47,8 @@ struct SpecializeWorldOne final : impl::SpecializeWorldOneBase<SpecializeWorldOn
   void runOnOperation() override {
     SmallVector<ir::OnOp> handlers;
     for (auto on : getOperation().getBody().getOps<ir::OnOp>()) {
+      if (on.isAsync()) // Does not run there.
+        continue;
       WalkResult result = on.walk([](ir::EncodeOp encode) {
         return hasPeers(encode) ? WalkResult::advance() : WalkResult::interrupt();
       });

@@ -83,7 +83,8 @@ private:
       return;
     bool isGradient = on.getEvent() == ir::Event::Gradient;
     bool waits = on.getEvent() == ir::Event::BeforeForward;
-    diagnostic << ": write `bagua.update " << (isGradient ? "gradient" : "weight") << " = %result"
+    diagnostic << ": write `bagua.update " << (isGradient ? "gradient" : "weight")
+               << (on.isAsync() ? " += %result" : " = %result")
                << (waits ? " at before_update`" : "`");
   }
 };
