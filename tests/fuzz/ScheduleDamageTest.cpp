@@ -305,7 +305,7 @@ TEST_P(ScheduleDamageTest, DamagedFields) {
   EXPECT_GT(refused, 100u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Samples, ScheduleDamageTest, ::testing::Values(0, 1, 2, 3, 4),
+INSTANTIATE_TEST_SUITE_P(Samples, ScheduleDamageTest, ::testing::Values(0, 1, 2, 3, 4, 5, 7),
                          [](const auto &info) { return allSampleSchedules()[info.param].name; });
 
 } // namespace

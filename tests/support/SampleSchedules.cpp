@@ -296,49 +296,80 @@ fb::ScheduleT keeperSchedule() {
   return s.take();
 }
 
-fb::ScheduleT asyncAverageSchedule(fb::IntervalUnit unit, uint32_t staleness) {
-  ScheduleBuilder s("async_average", 1, {fb::DType::F32, fb::DType::F64});
-  Exchange x(s);
-  E zero = s.constant(0), eb = s.elementBytes(), bytes = s.length() * eb;
-  E every = s.parameter("interval", 2), after = s.parameter("warmup", 0);
-  uint32_t mean = s.kernel("reduce_mean");
-  using Code = fb::MapInstruction; // 0 Input, 2 Constant, 3 Add, 4 Sub
-  uint32_t minus = s.mapKernel(2, 0, {}, {Code(0, 0, 0, 0), Code(0, 1, 0, 0), Code(4, 0, 1, 0)});
-  uint32_t increment =
-      s.mapKernel(1, 0, {1.0}, {Code(0, 0, 0, 0), Code(2, 0, 0, 0), Code(3, 0, 1, 0)});
-  s.state("rounds", fb::StateDomain::Scalar);
+namespace {
 
-  E many = 1 < x.world;
-  s.program("async", fb::Event::Async, 1, select(many, x.one, zero), (x.world - 1) * bytes);
-  s.interval(every, unit, after, staleness);
-  uint32_t w = s.jobBuffer("weight", fb::Role::Weight);
-  uint32_t average = s.scratch("average", bytes);
-  uint32_t rounds = s.stateBuffer("rounds", 0, false, eb);
-  uint32_t next = s.stateBuffer("rounds", 0, true, eb);
+/// Sends all of buffer `from` to every other rank, and puts the mean of all ranks' into `to`, if
+/// `guard` holds. Returns the waits after which `from` may be overwritten.
+S::Waits exchangeMean(ScheduleBuilder &s, uint32_t from, uint32_t to, E guard = {}) {
+  Exchange x(s);
+  E zero = s.constant(0), bytes = s.length() * s.elementBytes();
   uint32_t in = s.slots("in", x.world, bytes);
   uint32_t sent = s.events("sent", x.world), arrived = s.events("arrived", x.world);
-  auto whole = [&](uint32_t buffer) { return S::one(S::range(buffer, zero, bytes)); };
-  s.line(4);
   s.forLoop(k, x.one, x.world, [&] {
-    s.send(x.target, 0, S::range(w, zero, bytes), {}, S::event(sent, x.target));
-    s.recv(x.source, 0, in, x.source, bytes, {}, S::event(arrived, x.source));
+    s.send(x.target, 0, S::range(from, zero, bytes), {}, S::event(sent, x.target)).guard =
+        guard.node;
+    s.recv(x.source, 0, in, x.source, bytes, {}, S::event(arrived, x.source)).guard = guard.node;
   });
   auto all = std::make_unique<fb::RangesT>();
   all->variable = p;
   all->lower = zero.node;
   all->upper = x.world.node;
-  all->ranges = S::list(S::range(w, zero, bytes, x.peer == x.rank),
+  all->ranges = S::list(S::range(from, zero, bytes, x.peer == x.rank),
                         S::view(in, x.peer, zero, bytes, x.peer != x.rank));
   auto others = [&](uint32_t events) {
     return S::list(S::eventsFor(p, zero, x.world, events, x.peer, x.peer != x.rank));
   };
-  s.launch(mean, S::list(std::move(all)), S::list(whole(average)), s.length(), others(arrived));
-  s.forLoop(k, x.one, x.world, [&] { s.release(in, x.source); });
+  s.launch(s.kernel("reduce_mean"), S::list(std::move(all)),
+           S::list(S::one(S::range(to, zero, bytes))), s.length(), others(arrived))
+      .guard = guard.node;
+  s.forLoop(k, x.one, x.world, [&] { s.release(in, x.source).guard = guard.node; });
+  return others(sent);
+}
+
+} // namespace
+
+fb::ScheduleT asyncAverageSchedule(fb::IntervalUnit unit, uint32_t staleness, bool warmsUp) {
+  std::string name = "async_average";
+  if (warmsUp)
+    name += "_warm";
+  else if (unit == fb::IntervalUnit::Milliseconds)
+    name += "_ms";
+  ScheduleBuilder s(name, 1, {fb::DType::F32, fb::DType::F64});
+  E zero = s.constant(0), one = s.constant(1), eb = s.elementBytes(), bytes = s.length() * eb;
+  E every = s.parameter("interval", 2), after = s.parameter("warmup", 0);
+  E many = 1 < s.world();
+  using Code = fb::MapInstruction; // 0 Input, 2 Constant, 3 Add, 4 Sub
+  uint32_t minus = s.mapKernel(2, 0, {}, {Code(0, 0, 0, 0), Code(0, 1, 0, 0), Code(4, 0, 1, 0)});
+  uint32_t increment =
+      s.mapKernel(1, 0, {1.0}, {Code(0, 0, 0, 0), Code(2, 0, 0, 0), Code(3, 0, 1, 0)});
+  s.state("rounds", fb::StateDomain::Scalar);
+  auto range = [&](uint32_t buffer, E size) { return S::one(S::range(buffer, zero, size)); };
+
+  if (warmsUp) {
+    E warm = s.step() < after;
+    s.program("gradient", fb::Event::Gradient, 1, select(warm && many, one, zero),
+              select(warm, (s.world() - 1) * bytes, zero));
+    uint32_t g = s.jobBuffer("gradient", fb::Role::Gradient);
+    uint32_t mean = s.scratch("mean", bytes);
+    s.line(3);
+    S::Waits sent = exchangeMean(s, g, mean, warm);
+    s.launch(s.kernel("copy"), S::list(range(mean, bytes)), S::list(range(g, bytes)), s.length(),
+             std::move(sent))
+        .guard = warm.node;
+  }
+  s.program("async", fb::Event::Async, 1, select(many, one, zero), (s.world() - 1) * bytes);
+  s.interval(every, unit, after, staleness);
+  uint32_t w = s.jobBuffer("weight", fb::Role::Weight);
+  uint32_t average = s.scratch("average", bytes);
+  uint32_t rounds = s.stateBuffer("rounds", 0, false, eb);
+  uint32_t next = s.stateBuffer("rounds", 0, true, eb);
   s.line(5);
-  s.launch(minus, S::list(whole(average), whole(w)), S::list(whole(w)), s.length(), others(sent));
+  S::Waits sent = exchangeMean(s, w, average);
   s.line(6);
-  s.launch(increment, S::list(S::one(S::range(rounds, zero, eb))),
-           S::list(S::one(S::range(next, zero, eb))), x.one);
+  s.launch(minus, S::list(range(average, bytes), range(w, bytes)), S::list(range(w, bytes)),
+           s.length(), std::move(sent));
+  s.line(7);
+  s.launch(increment, S::list(range(rounds, eb)), S::list(range(next, eb)), one);
   s.publish(0);
   return s.take();
 }
@@ -349,6 +380,10 @@ const std::vector<SampleSchedule> &allSampleSchedules() {
     all.push_back({"gossip_momentum", [] { return gossipMomentumSchedule(); }});
     all.push_back({"keeper", [] { return keeperSchedule(); }});
     all.push_back({"async_average", [] { return asyncAverageSchedule(); }});
+    all.push_back({"async_average_ms",
+                   [] { return asyncAverageSchedule(fb::IntervalUnit::Milliseconds, 4); }});
+    all.push_back({"async_average_warm",
+                   [] { return asyncAverageSchedule(fb::IntervalUnit::Steps, 2, true); }});
     return all;
   }();
   return samples;

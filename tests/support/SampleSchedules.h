@@ -26,11 +26,12 @@ fb::ScheduleT gossipMomentumSchedule();
 /// steps) and "first" (twice the weight at bind). f32; grain 4.
 fb::ScheduleT keeperSchedule();
 
-/// An async program: the weights' mean by direct exchange, added as the difference from the
-/// snapshot. Every `interval` (2) steps or milliseconds, after `warmup` (0) steps; a scalar state
-/// counts the rounds. Accepts f32 and f64.
+/// An async program: the weights' mean by direct exchange, as the difference from the snapshot.
+/// Every `interval` (2) steps or milliseconds, after `warmup` (0) steps; a scalar state counts the
+/// rounds. With `warmsUp`, gradients are averaged in the steps before `warmup`. Accepts f32 and
+/// f64.
 fb::ScheduleT asyncAverageSchedule(fb::IntervalUnit unit = fb::IntervalUnit::Steps,
-                                   uint32_t staleness = 2);
+                                   uint32_t staleness = 2, bool warmsUp = false);
 
 struct SampleSchedule {
   const char *name;
@@ -38,7 +39,7 @@ struct SampleSchedule {
 };
 /// The first three above, by name.
 const std::vector<SampleSchedule> &sampleSchedules();
-/// All six.
+/// All of this file.
 const std::vector<SampleSchedule> &allSampleSchedules();
 
 /// Serialized and read back. Aborts on failure: for schedules that are meant to be right.

@@ -21,6 +21,10 @@ struct Bucket {
   fb::DType dtype = fb::DType::F32;
   std::byte *gradient = nullptr, *weight = nullptr; ///< May be null where no program uses it.
   int64_t index = 0; ///< Its number in the job, same on all ranks: ExprOp Bucket.
+  /// The binding runs only the schedule's async program, and keeps only the states of that;
+  /// `weight` holds the snapshot when a round starts and what to add to the weight when it has
+  /// ended. Else it runs and keeps all the others. The same on all ranks.
+  bool async = false;
 };
 
 /// Programs of one binding run one after the other; different bindings run concurrently. Every call
@@ -80,10 +84,21 @@ public:
   /// all ranks. kFailedPrecondition while one runs.
   virtual Status setParameter(const Parameter &parameter) = 0;
 
-  /// The schedule's states, in its order.
+  /// Of async bindings: when rounds begin, with the binding's parameters.
+  struct Interval {
+    int64_t every = 0; ///< At least 1, in the program's unit.
+    int64_t after = 0; ///< Steps before the first round.
+  };
+  virtual StatusOr<Interval> interval() const = 0;
+  /// Whether, in step `step`, the program of `event` sends anything on any rank; the same answer on
+  /// all ranks. Of a program whose costs do not depend on the step: true, if there are others.
+  virtual bool communicates(fb::Event event, int64_t step) const = 0;
+
+  /// The schedule's states that the binding keeps, in the schedule's order.
   virtual std::vector<State> states() const = 0;
-  /// Copies a state's value out or in; `bytes` has State::bytes bytes. kFailedPrecondition while a
-  /// program runs.
+  /// Copies a state's value out or in; `state` is an index of states(), `bytes` has State::bytes
+  /// bytes. kFailedPrecondition while a program runs, but for reading from an async binding, which
+  /// gives what the last round to end has left.
   virtual Status readState(size_t state, std::span<std::byte> bytes) const = 0;
   virtual Status writeState(size_t state, std::span<const std::byte> bytes) = 0;
 

@@ -31,7 +31,8 @@ typedef enum bagua_dtype { BAGUA_F32 = 0, BAGUA_F64 = 1 } bagua_dtype;
 typedef enum bagua_event {
   BAGUA_GRADIENT = 0,
   BAGUA_BEFORE_FORWARD = 1,
-  BAGUA_AFTER_UPDATE = 2
+  BAGUA_AFTER_UPDATE = 2,
+  BAGUA_ASYNC = 3 /* beside the steps: see bagua_bucket.async */
 } bagua_event;
 typedef enum bagua_gate { BAGUA_BEFORE_UPDATE = 0 } bagua_gate;
 
@@ -101,9 +102,10 @@ BAGUA_API void bagua_schedule_free(bagua_schedule *schedule);
  * "shard", "scalar" or "neighbors", initial a number or "weight" (the bucket's, when bound) and
  * on_resize "mean", "zero" or "repartition", needs_finite (whether it
  * matters how gates are opened, or whether programs after the update run in a step that is not
- * finite), programs [{name, event, roles, writes, gates}] with event "gradient", "before_forward"
- * or "after_update", roles and writes of "gradient" and "weight", gates of "before_update". Owned
- * by the schedule. */
+ * finite), programs [{name, event, roles, writes, gates}] with event "gradient", "before_forward",
+ * "after_update" or "async", roles and writes of "gradient" and "weight", gates of "before_update";
+ * the async program also has every_unit "steps" or "ms" and staleness (see bagua_binding_every).
+ * Owned by the schedule. */
 BAGUA_API const char *bagua_schedule_info(const bagua_schedule *schedule);
 /* The compiler's formula: payload bytes `rank` sends for one run of the program of `event`, of step
  * 0 and with the default parameters where that matters. */
@@ -130,6 +132,13 @@ typedef struct bagua_bucket {
   int64_t index;                     /* number of the bucket in the job, same on all ranks */
   const bagua_parameter *parameters; /* the schedule's defaults for the others */
   size_t parameter_count;
+  /* A schedule with an async program takes two bindings of each bucket. 1: this one runs only the
+   * async program, and keeps only the states of that. `weight` is then memory of its own, which
+   * holds a copy of the bucket's weight at bagua_start, as bagua_bind does for states that begin
+   * as the weight, and after bagua_wait what is to be added to the weight as it is then. `step` of
+   * bagua_start is the number of the round, from 0, counted by each rank; round k of one rank meets
+   * round k of the others, at whatever steps they are. 0: this one runs all the other programs. */
+  int async;
 } bagua_bucket;
 
 /* Collective, in one order on all ranks: compares schedule digest, bucket, dtype and parameters.
@@ -143,6 +152,11 @@ BAGUA_API void bagua_unbind(bagua_binding *binding);
  * Programs of one binding run one after the other: a start before the last one was waited for is
  * BAGUA_FAILED_PRECONDITION. `step` >= 0. */
 BAGUA_API bagua_code bagua_start(bagua_binding *binding, bagua_event event, int64_t step);
+/* When rounds of an async binding begin, with the binding's parameters: every `every` (at least 1)
+ * of the unit that bagua_schedule_info names, the first when `after` (at least 0) steps are done.
+ * BAGUA_FAILED_PRECONDITION for other bindings. Either pointer may be NULL. */
+BAGUA_API bagua_code bagua_binding_every(const bagua_binding *binding, int64_t *every,
+                                         int64_t *after);
 /* Compares `text` (at most 120 bytes; what the ranks' trainers must have in common, in words) with
  * the other ranks' while the binding's next program runs, and fails that program on every rank with
  * BAGUA_MISMATCH, naming two ranks and their texts, if they differ. Each rank compares along with
@@ -187,7 +201,7 @@ BAGUA_API bagua_code bagua_state_count(const bagua_binding *binding, size_t *cou
 BAGUA_API bagua_code bagua_state_info(const bagua_binding *binding, size_t index,
                                       bagua_state *state);
 /* Copies the value out or in; `bytes` is elements * element size. BAGUA_FAILED_PRECONDITION while a
- * program runs. */
+ * program runs, but for reading from an async binding: it gives what the last round to end left. */
 BAGUA_API bagua_code bagua_state_read(const bagua_binding *binding, size_t index, void *data,
                                       size_t bytes);
 BAGUA_API bagua_code bagua_state_write(bagua_binding *binding, size_t index, const void *data,
@@ -211,6 +225,12 @@ BAGUA_API bagua_code bagua_binding_statistics(const bagua_binding *binding,
  * `event` sends in one run of `step`. */
 BAGUA_API bagua_code bagua_binding_wire_bytes(const bagua_binding *binding, bagua_event event,
                                               int64_t step, int64_t *bytes);
+/* Sets `communicates` to 1 if the program of `event` sends anything in `step` on any rank, else to
+ * 0: the same on all ranks. Exact for a schedule with an async program whose other programs' costs
+ * depend on the step (an all-reduce while it warms up); else 1 if the program is there and world >
+ * 1. */
+BAGUA_API bagua_code bagua_binding_communicates(const bagua_binding *binding, bagua_event event,
+                                                int64_t step, int *communicates);
 /* Deadlines do not run while paused > 0 (nested). For long work outside communication. */
 BAGUA_API void bagua_pause_timeout(bagua_context *context, int pause /* +1 or -1 */);
 /* Writes this rank's Chrome trace so far to `path` (JSON). BAGUA_TRACE_FILE does it at shutdown. */

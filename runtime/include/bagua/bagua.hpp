@@ -151,6 +151,24 @@ public:
     check(bagua_binding_wire_bytes(handle_.get(), event, step, &bytes));
     return bytes;
   }
+  /// Of an async binding: how often rounds begin, in the unit that the schedule's info names.
+  int64_t every() const {
+    int64_t result = 0;
+    check(bagua_binding_every(handle_.get(), &result, nullptr));
+    return result;
+  }
+  /// Of an async binding: steps before the first round.
+  int64_t after() const {
+    int64_t result = 0;
+    check(bagua_binding_every(handle_.get(), nullptr, &result));
+    return result;
+  }
+  /// Whether the program of `event` sends anything in `step` on any rank.
+  bool communicates(bagua_event event, int64_t step) const {
+    int result = 0;
+    check(bagua_binding_communicates(handle_.get(), event, step, &result));
+    return result != 0;
+  }
   bagua_binding *get() const { return handle_.get(); }
 
 private:

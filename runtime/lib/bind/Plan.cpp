@@ -25,6 +25,10 @@ std::string Plan::place(uint32_t location) const {
                       schedule->location(location));
 }
 
+std::string Plan::stepText(int64_t step) const {
+  return absl::StrCat(program->event == fb::Event::Async ? "round " : "step ", step);
+}
+
 /// Builds a Plan from the flat program; one call per step.
 class Plan::Resolver {
 public:
@@ -35,6 +39,8 @@ public:
     BAGUA_ASSIGN(flat_, expand(*plan_.schedule, *plan_.program, plan_.bindValues));
     plan_.eventCount = flat_.eventCount;
     plan_.wireBytes = flat_.wireBytes;
+    plan_.every = flat_.every;
+    plan_.after = flat_.after;
     plan_.stateUses.assign(plan_.schedule->ir().states.size(), {});
     kernels_.resize(plan_.schedule->ir().kernels.size());
     plan_.spanName = trace_.name({plan_.program->name, bucket_.name, "", ""});

@@ -105,6 +105,8 @@ public:
 
   /// "bucket 'b0', program gradient, bytegrad.mlir:12:5".
   std::string place(uint32_t location) const;
+  /// "step 7"; of an async program "round 7".
+  std::string stepText(int64_t step) const;
 
   // ---- What exec reads; fixed after reserve() but for inputs, scalars, guards and states. ----
   const Schedule *schedule = nullptr;
@@ -128,7 +130,8 @@ public:
   std::vector<std::vector<Channel *>> channels;
   uint32_t gatesUsed = 0; ///< Bit per fb::Gate.
   uint32_t spanName = 0;
-  StepExpr wireBytes; ///< Of one run.
+  StepExpr wireBytes;           ///< Of one run.
+  int64_t every = 0, after = 0; ///< Of an async program.
 
 private:
   class Resolver;

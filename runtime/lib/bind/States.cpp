@@ -30,6 +30,10 @@ StatusOr<States> States::resolve(const fb::ScheduleT &schedule, const BindValues
     const fb::StateT &declared = *schedule.states[i];
     State state;
     state.use = uses[i];
+    if (!state.use.isKept) {
+      states.states_.push_back(state);
+      continue;
+    }
     state.bytes = static_cast<uint64_t>(stateElements(schedule, declared, values)) *
                   static_cast<uint64_t>(elementBytes(values.dtype));
     uint64_t bytes = aligned(state.bytes) * (state.use.hasNext ? 2 : 1);
@@ -71,6 +75,8 @@ Status States::reserve(Transport &transport, const Bucket &bucket) {
       arena += aligned(state.bytes);
     }
     const fb::StateT &declared = *schedule_->states[i];
+    if (!state.use.isKept)
+      continue;
     std::span<std::byte> bytes = committed(i);
     if (declared.initial_weight) {
       size_t bucketBytes = bytes.size() / declared.copies;

@@ -15,6 +15,7 @@ namespace bagua::rt {
 struct StateUse {
   bool isSent = false;  ///< Peers read it.
   bool hasNext = false; ///< It may be published.
+  bool isKept = true;   ///< Else it belongs to the bucket's other binding and takes no memory here.
 };
 
 /// Two copies of each state that is ever published: the committed one and the next. Programs run
@@ -28,7 +29,8 @@ public:
   /// Reserves the memory and writes the initial values.
   Status reserve(Transport &transport, const Bucket &bucket);
 
-  size_t count() const { return states_.size(); }
+  /// The size is fixed; where the bytes are is not.
+  uint64_t bytes(size_t state) const { return states_[state].bytes; }
   std::span<std::byte> committed(size_t state) const { return copy(state, 0); }
   /// Of a state with StateUse::hasNext.
   std::span<std::byte> next(size_t state) const { return copy(state, 1); }

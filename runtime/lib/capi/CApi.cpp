@@ -101,9 +101,11 @@ StatusOr<fb::Event> eventOf(bagua_event event, const char *function) {
     return fb::Event::BeforeForward;
   case BAGUA_AFTER_UPDATE:
     return fb::Event::AfterUpdate;
+  case BAGUA_ASYNC:
+    return fb::Event::Async;
   }
   return invalid(
-      absl::StrCat(function, " expects an event in [0, 2], got ", static_cast<int>(event)));
+      absl::StrCat(function, " expects an event in [0, 3], got ", static_cast<int>(event)));
 }
 
 Status lengthOk(int64_t length, const char *function) {
@@ -246,6 +248,11 @@ std::string describeSchedule(const Schedule &schedule) {
                         {"roles", std::move(roles)},
                         {"writes", std::move(writes)},
                         {"gates", std::move(gates)}});
+    if (program->event == fb::Event::Async) {
+      bool countsSteps = program->every_unit == fb::IntervalUnit::Steps;
+      programs.back()["every_unit"] = countsSteps ? "steps" : "ms";
+      programs.back()["staleness"] = program->staleness;
+    }
   }
   info["needs_finite"] = needsFinite;
   info["programs"] = std::move(programs);
@@ -520,6 +527,10 @@ bagua_code bagua_bind(bagua_context *context, const bagua_schedule *schedule,
     described.gradient = static_cast<std::byte *>(bucket->gradient);
     described.weight = static_cast<std::byte *>(bucket->weight);
     described.index = bucket->index;
+    if (bucket->async != 0 && bucket->async != 1)
+      return invalid(
+          absl::StrCat("bagua_bind expects bucket->async to be 0 or 1, got ", bucket->async));
+    described.async = bucket->async == 1;
     Binding::Options options;
     if (bucket->parameter_count > 0)
       BAGUA_TRY(notNull(bucket->parameters, "bagua_bind", "bucket->parameters"));
@@ -683,6 +694,32 @@ bagua_code bagua_binding_wire_bytes(const bagua_binding *binding, bagua_event ev
     if (step < 0)
       return invalid(absl::StrCat("bagua_binding_wire_bytes expects a step >= 0, got ", step));
     *bytes = static_cast<int64_t>(binding->binding->wireBytes(which, step));
+    return absl::OkStatus();
+  });
+}
+
+bagua_code bagua_binding_every(const bagua_binding *binding, int64_t *every, int64_t *after) {
+  return guarded([&]() -> Status {
+    BAGUA_TRY(usable(binding, "bagua_binding_every"));
+    BAGUA_ASSIGN(Binding::Interval interval, binding->binding->interval());
+    if (every != nullptr)
+      *every = interval.every;
+    if (after != nullptr)
+      *after = interval.after;
+    return absl::OkStatus();
+  });
+}
+
+bagua_code bagua_binding_communicates(const bagua_binding *binding, bagua_event event, int64_t step,
+                                      int *communicates) {
+  constexpr const char *kName = "bagua_binding_communicates";
+  return guarded([&]() -> Status {
+    BAGUA_TRY(usable(binding, kName));
+    BAGUA_TRY(notNull(communicates, kName, "a place for the answer"));
+    BAGUA_ASSIGN(fb::Event which, eventOf(event, kName));
+    if (step < 0)
+      return invalid(absl::StrCat(kName, " expects a step >= 0, got ", step));
+    *communicates = binding->binding->communicates(which, step) ? 1 : 0;
     return absl::OkStatus();
   });
 }

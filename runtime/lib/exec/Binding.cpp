@@ -19,7 +19,7 @@
 namespace bagua::rt {
 namespace {
 
-constexpr size_t kEvents = 3;
+constexpr size_t kEvents = static_cast<size_t>(fb::Event::MAX) + 1;
 
 /// One short text to the next rank of the ring, and one from the rank before.
 class Comparison {
@@ -82,6 +82,16 @@ private:
   bool heard_ = false;
 };
 
+/// By number: whether the async program uses the state, and so no other does.
+std::vector<bool> statesOfAsync(const fb::ScheduleT &schedule) {
+  std::vector<bool> uses(schedule.states.size());
+  for (const auto &program : schedule.programs)
+    for (const auto &buffer : program->buffers)
+      if (program->event == fb::Event::Async && buffer->kind == fb::BufferKind::State)
+        uses[buffer->state] = true;
+  return uses;
+}
+
 class BindingImpl final : public Binding, public Task {
 public:
   BindingImpl(Engine &engine, std::shared_ptr<const Schedule> schedule, const Bucket &bucket)
@@ -98,6 +108,8 @@ public:
     return wait(slice, true);
   }
   Status setParameter(const Parameter &parameter) override;
+  StatusOr<Interval> interval() const override;
+  bool communicates(fb::Event event, int64_t step) const override;
   std::vector<Binding::State> states() const override;
   Status readState(size_t state, std::span<std::byte> bytes) const override;
   Status writeState(size_t state, std::span<const std::byte> bytes) override;
@@ -123,7 +135,7 @@ protected:
   bool waitsForJob() const override { return current_->waitsForJob(); }
   std::string describe() const override {
     return absl::StrCat("program ", current_->plan().program->name, ", bucket '", bucket_.name,
-                        "', step ", values_.step);
+                        "', ", current_->plan().stepText(values_.step));
   }
   Trace::Span waitSpan(int64_t startNs) const override {
     return {startNs, 0, values_.step, 0, waitName_, -1, Trace::Track::Job};
@@ -134,10 +146,17 @@ private:
 
   StatusOr<bool> wait(std::chrono::nanoseconds slice, bool untilGate);
   void notePhase() const;
+  /// "program gradient of step 7": the current one.
+  std::string currentText() const {
+    return absl::StrCat("program ", current_->plan().program->name, " of ",
+                        current_->plan().stepText(values_.step));
+  }
+  bool isWrongKind(fb::Event event) const { return (event == fb::Event::Async) != bucket_.async; }
   StatusOr<size_t> parameterIndex(const Parameter &parameter) const;
   Status assign(const Parameter &parameter, size_t index, std::vector<int64_t> &ints,
                 std::vector<double> &floats) const;
   Status checkState(size_t state, size_t bytes, absl::string_view what) const;
+  std::vector<BindValues> valuesOfAllRanks() const;
   Status setParameters(const Options &options);
   std::string agreement() const;
   Status resolve(const Options &options);
@@ -149,6 +168,9 @@ private:
   BindValues bindValues_;
   StepValues values_;
   States states_;
+  std::vector<uint32_t> keptStates_; ///< Numbers in the schedule.
+  Interval interval_;
+  std::vector<BindValues> rankValues_; ///< Of all ranks, where communicates() needs them.
   std::array<std::unique_ptr<ProgramRun>, kEvents> runs_; ///< By event.
   bool registered_ = false, opened_ = false;
   uint32_t channels_ = 0; ///< Of all programs.
@@ -220,9 +242,9 @@ Status BindingImpl::setParameter(const Parameter &parameter) {
         absl::StrCat("parameter '", parameter.name, "' of schedule '", schedule_->ir().name,
                      "' is fixed at bind: it is not declared per_step"));
   if (state() != State::Idle)
-    return absl::FailedPreconditionError(absl::StrCat(
-        "bucket '", bucket_.name, "': parameter '", parameter.name, "' set while program ",
-        current_->plan().program->name, " of step ", values_.step, " runs"));
+    return absl::FailedPreconditionError(absl::StrCat("bucket '", bucket_.name, "': parameter '",
+                                                      parameter.name, "' set while ", currentText(),
+                                                      " runs"));
   // Only what is right is kept.
   std::vector<int64_t> ints = values_.intParameters;
   std::vector<double> floats = values_.floatParameters;
@@ -235,13 +257,14 @@ Status BindingImpl::setParameter(const Parameter &parameter) {
 std::vector<Binding::State> BindingImpl::states() const {
   const fb::ScheduleT &ir = schedule_->ir();
   std::vector<Binding::State> states;
-  for (const auto &declared : ir.states) {
+  for (uint32_t number : keptStates_) {
+    const fb::StateT &declared = *ir.states[number];
     Binding::State state;
-    state.name = declared->name;
-    state.domain = declared->domain;
-    state.onResize = declared->on_resize;
-    state.elements = stateElements(ir, *declared, bindValues_);
-    if (declared->domain == fb::StateDomain::Shard)
+    state.name = declared.name;
+    state.domain = declared.domain;
+    state.onResize = declared.on_resize;
+    state.elements = stateElements(ir, declared, bindValues_);
+    if (declared.domain == fb::StateDomain::Shard)
       state.offset =
           shardOf(bindValues_.length, ir.grain, bindValues_.world, bindValues_.rank).begin;
     state.bytes = static_cast<uint64_t>(state.elements * elementBytes(bindValues_.dtype));
@@ -252,32 +275,77 @@ std::vector<Binding::State> BindingImpl::states() const {
 
 Status BindingImpl::checkState(size_t index, size_t bytes, absl::string_view what) const {
   BAGUA_TRY(engine_.status());
-  if (index >= states_.count())
+  if (index >= keptStates_.size())
     return absl::InvalidArgumentError(absl::StrCat("bucket '", bucket_.name, "': state ", index,
-                                                   ", expected below ", states_.count()));
-  absl::string_view name = schedule_->ir().states[index]->name;
-  if (state() != State::Idle) // First: where the states are is the driver's to know.
-    return absl::FailedPreconditionError(
-        absl::StrCat("bucket '", bucket_.name, "': state '", name, "' ", what, " while program ",
-                     current_->plan().program->name, " of step ", values_.step, " runs"));
-  if (bytes != states_.committed(index).size())
+                                                   ", expected below ", keptStates_.size()));
+  uint32_t number = keptStates_[index];
+  absl::string_view name = schedule_->ir().states[number]->name;
+  bool isRead = what == "read";
+  if (state() != State::Idle && !(isRead && bucket_.async))
+    return absl::FailedPreconditionError(absl::StrCat("bucket '", bucket_.name, "': state '", name,
+                                                      "' ", what, " while ", currentText(),
+                                                      " runs"));
+  if (bytes != states_.bytes(number))
     return absl::InvalidArgumentError(absl::StrCat("bucket '", bucket_.name, "': state '", name,
-                                                   "' has ", states_.committed(index).size(),
-                                                   " bytes, got ", bytes));
+                                                   "' has ", states_.bytes(number), " bytes, got ",
+                                                   bytes));
   return absl::OkStatus();
 }
 
 Status BindingImpl::readState(size_t index, std::span<std::byte> bytes) const {
   BAGUA_TRY(checkState(index, bytes.size(), "read"));
-  std::span<const std::byte> from = states_.committed(index);
-  std::copy(from.begin(), from.end(), bytes.begin());
-  return absl::OkStatus();
+  // The driver knows where the states are; a run does not change what is committed.
+  return engine_.exclusively([&] {
+    std::span<const std::byte> from = states_.committed(keptStates_[index]);
+    std::copy(from.begin(), from.end(), bytes.begin());
+    return absl::OkStatus();
+  });
 }
 
 Status BindingImpl::writeState(size_t index, std::span<const std::byte> bytes) {
   BAGUA_TRY(checkState(index, bytes.size(), "written"));
-  std::copy(bytes.begin(), bytes.end(), states_.committed(index).begin());
+  std::copy(bytes.begin(), bytes.end(), states_.committed(keptStates_[index]).begin());
   return absl::OkStatus();
+}
+
+StatusOr<Binding::Interval> BindingImpl::interval() const {
+  if (!bucket_.async)
+    return absl::FailedPreconditionError(absl::StrCat(
+        "bucket '", bucket_.name, "': expected an async binding, which alone has rounds"));
+  return interval_;
+}
+
+/// As far as formulas of costs may ask: bind values of each rank.
+std::vector<BindValues> BindingImpl::valuesOfAllRanks() const {
+  Group &group = engine_.group();
+  std::vector<BindValues> all(static_cast<size_t>(group.world()), bindValues_);
+  for (int rank = 0; rank < group.world(); ++rank) {
+    const PeerInfo &peer = group.peer(rank);
+    BindValues &values = all[static_cast<size_t>(rank)];
+    values.rank = rank;
+    values.localRank = peer.localRank;
+    values.localSize = 0;
+    for (int other = 0; other < group.world(); ++other)
+      values.localSize += group.peer(other).node == peer.node ? 1 : 0;
+  }
+  return all;
+}
+
+bool BindingImpl::communicates(fb::Event event, int64_t step) const {
+  const auto &run = runs_[static_cast<size_t>(event)];
+  if (!run || bindValues_.world == 1)
+    return false;
+  if (rankValues_.empty() || run->plan().wireBytes.isConstant)
+    return true;
+  StepExpr formula;
+  formula.isConstant = false;
+  formula.node = run->plan().program->wire_bytes;
+  StepValues values = values_;
+  values.step = step;
+  return std::any_of(rankValues_.begin(), rankValues_.end(), [&](const BindValues &ofRank) {
+    StatusOr<int64_t> bytes = evaluateInt(*schedule_, formula, ofRank, values);
+    return !bytes.ok() || *bytes > 0;
+  });
 }
 
 Status BindingImpl::setParameters(const Options &options) {
@@ -312,6 +380,7 @@ std::string BindingImpl::agreement() const {
       {"bucket",
        {{"name", bucket_.name},
         {"index", bucket_.index},
+        {"async", bucket_.async},
         {"length", bucket_.length},
         {"dtype", fb::EnumNameDType(bucket_.dtype)}}},
       {"parameters", std::move(parameters)}};
@@ -330,14 +399,23 @@ Status BindingImpl::resolve(const Options &options) {
                                      absl::StrAppend(out, fb::EnumNameDType(dtype));
                                    }),
                      "; bucket '", bucket_.name, "' has ", fb::EnumNameDType(bucket_.dtype)));
+  if (bucket_.async && schedule_->program(fb::Event::Async) == nullptr)
+    return absl::InvalidArgumentError(
+        absl::StrCat("bucket '", bucket_.name, "': schedule '", ir.name, "' has no async program"));
   Plan::Options planOptions{options.referenceKernels, options.memoryBytesMax};
   std::array<std::unique_ptr<Plan>, kEvents> plans;
   std::array<uint32_t, kEvents> channelBase{};
   std::vector<StateUse> stateUses(ir.states.size());
+  std::vector<bool> ofAsync = statesOfAsync(ir);
+  for (uint32_t i = 0; i < stateUses.size(); ++i) {
+    stateUses[i].isKept = ofAsync[i] == bucket_.async;
+    if (stateUses[i].isKept)
+      keptStates_.push_back(i);
+  }
   uint32_t channels = 0;
   for (size_t event = 0; event < kEvents; ++event) {
     const fb::ProgramT *program = schedule_->program(static_cast<fb::Event>(event));
-    if (program == nullptr)
+    if (program == nullptr || isWrongKind(program->event))
       continue;
     BAGUA_ASSIGN(Plan plan, Plan::resolve(*schedule_, *program, bindValues_, bucket_,
                                           engine_.trace(), planOptions));
@@ -345,6 +423,11 @@ Status BindingImpl::resolve(const Options &options) {
       stateUses[i].isSent |= plan.stateUses[i].isSent;
       stateUses[i].hasNext |= plan.stateUses[i].hasNext;
     }
+    interval_ = {plan.every, plan.after};
+    // Which formulas depend on the step is the same on all ranks.
+    if (!plan.wireBytes.isConstant && rankValues_.empty() && !bucket_.async &&
+        schedule_->program(fb::Event::Async) != nullptr)
+      rankValues_ = valuesOfAllRanks();
     plans[event] = std::make_unique<Plan>(std::move(plan));
     channelBase[event] = channels;
     channels += program->channels;
@@ -415,15 +498,14 @@ Status BindingImpl::start(fb::Event event, int64_t step) {
     return engine_.failed() ? engine_.status() : absl::OkStatus();
   if (engine_.failed()) {
     Status status = engine_.status();
-    return Status(status.code(),
-                  absl::StrCat(status.message(), "; bucket '", bucket_.name, "', program ",
-                               run->plan().program->name, ", step ", step, " cannot start"));
+    return Status(status.code(), absl::StrCat(status.message(), "; bucket '", bucket_.name,
+                                              "', program ", run->plan().program->name, ", ",
+                                              run->plan().stepText(step), " cannot start"));
   }
   if (state() != State::Idle)
-    return absl::FailedPreconditionError(
-        absl::StrCat("bucket '", bucket_.name, "': program ", run->plan().program->name,
-                     " of step ", step, " started before program ", current_->plan().program->name,
-                     " of step ", values_.step, " was waited for"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "bucket '", bucket_.name, "': program ", run->plan().program->name, " of ",
+        run->plan().stepText(step), " started before ", currentText(), " was waited for"));
   values_.step = step;
   current_ = run;
   run->arm(values_);
@@ -440,8 +522,7 @@ Status BindingImpl::compare(std::string_view text) {
   BAGUA_TRY(engine_.status());
   if (state() != State::Idle)
     return absl::FailedPreconditionError(
-        absl::StrCat("bucket '", bucket_.name, "': compare while program ",
-                     current_->plan().program->name, " of step ", values_.step, " runs"));
+        absl::StrCat("bucket '", bucket_.name, "': compare while ", currentText(), " runs"));
   if (bindValues_.world == 1)
     return absl::OkStatus();
   if (!comparison_) {
@@ -527,9 +608,9 @@ StatusOr<bool> BindingImpl::wait(std::chrono::nanoseconds slice, bool untilGate)
 void BindingImpl::notePhase() const {
   std::array<char, 160> text;
   int bytes = std::snprintf(text.data(), text.size(),
-                            "in user code, after program %s, bucket '%.64s', step %lld",
+                            "in user code, after program %s, bucket '%.64s', %s %lld",
                             current_->plan().program->name.c_str(), bucket_.name.c_str(),
-                            static_cast<long long>(values_.step));
+                            bucket_.async ? "round" : "step", static_cast<long long>(values_.step));
   engine_.group().setPhase(
       {text.data(), std::min<size_t>(static_cast<size_t>(bytes), text.size() - 1)});
 }

@@ -50,24 +50,26 @@ Status ProgramRun::begin(PollContext &) {
       StatusOr<double> scalar =
           evaluateFloat(*plan_.schedule, value.expr, plan_.bindValues, *values_);
       if (!scalar.ok())
-        return Status(scalar.status().code(), absl::StrCat(plan_.place(value.location), ", step ",
-                                                           step_, ": ", scalar.status().message()));
+        return Status(scalar.status().code(),
+                      absl::StrCat(plan_.place(value.location), ", ", plan_.stepText(step_), ": ",
+                                   scalar.status().message()));
       plan_.scalars[value.target] = *scalar;
       continue;
     }
     StatusOr<int64_t> number = evaluateInt(*plan_.schedule, value.expr, plan_.bindValues, *values_);
     if (!number.ok())
-      return Status(number.status().code(), absl::StrCat(plan_.place(value.location), ", step ",
-                                                         step_, ": ", number.status().message()));
+      return Status(number.status().code(),
+                    absl::StrCat(plan_.place(value.location), ", ", plan_.stepText(step_), ": ",
+                                 number.status().message()));
     if (value.use == Plan::StepValue::Use::Guard) {
       plan_.guards[value.target] = *number != 0;
       continue;
     }
     const Plan::Transfer &transfer = plan_.transfers[value.target];
     if (*number < 0 || *number >= plan_.bindValues.world)
-      return absl::InvalidArgumentError(absl::StrCat(plan_.place(value.location), ", step ", step_,
-                                                     ": expects a peer in [0, ",
-                                                     plan_.bindValues.world, "), got ", *number));
+      return absl::InvalidArgumentError(
+          absl::StrCat(plan_.place(value.location), ", ", plan_.stepText(step_),
+                       ": expects a peer in [0, ", plan_.bindValues.world, "), got ", *number));
     peers_[value.target] = static_cast<int32_t>(*number);
     // Null where it is this rank: there is no such channel.
     ends_[value.target] = plan_.channels[transfer.channel][static_cast<size_t>(*number)];
@@ -354,7 +356,7 @@ bool ProgramRun::cpuStandsAtGate() const {
 
 Status ProgramRun::slotError(uint32_t location, uint32_t slot, absl::string_view what) const {
   return absl::InvalidArgumentError(
-      absl::StrCat(plan_.place(location), ", step ", step_, ": slot ", slot, " ", what));
+      absl::StrCat(plan_.place(location), ", ", plan_.stepText(step_), ": slot ", slot, " ", what));
 }
 
 Status ProgramRun::stuck() const {
@@ -367,8 +369,8 @@ Status ProgramRun::stuck() const {
                       plan_.schedule->location(steps[queues_[which].next].location));
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("bucket '", plan_.bucketName, "', program ", plan_.program->name, ", step ",
-                   step_, ": waits for events that nothing will set: ", text));
+      absl::StrCat("bucket '", plan_.bucketName, "', program ", plan_.program->name, ", ",
+                   plan_.stepText(step_), ": waits for events that nothing will set: ", text));
 }
 
 PeerWait ProgramRun::peerWait() const {
@@ -397,8 +399,8 @@ PeerWait ProgramRun::peerWait() const {
       if (queues_[which].next != plan_.queues[which].size())
         location = plan_.queues[which][queues_[which].next].location;
   }
-  wait.place = absl::StrCat("bucket '", plan_.bucketName, "', program ", plan_.program->name,
-                            ", step ", step_, location == kNone ? "" : ", ",
+  wait.place = absl::StrCat("bucket '", plan_.bucketName, "', program ", plan_.program->name, ", ",
+                            plan_.stepText(step_), location == kNone ? "" : ", ",
                             location == kNone ? "" : plan_.schedule->location(location));
   return wait;
 }

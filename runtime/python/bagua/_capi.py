@@ -7,8 +7,8 @@ from . import _config
 
 OK, PENDING = 0, 1
 F32, F64 = 0, 1
-GRADIENT, BEFORE_FORWARD, AFTER_UPDATE = 0, 1, 2
-EVENTS = {"gradient": GRADIENT, "before_forward": BEFORE_FORWARD, "after_update": AFTER_UPDATE}
+GRADIENT, BEFORE_FORWARD, AFTER_UPDATE, ASYNC = 0, 1, 2, 3
+EVENTS = {"gradient": GRADIENT, "before_forward": BEFORE_FORWARD, "after_update": AFTER_UPDATE, "async": ASYNC}
 BEFORE_UPDATE = 0
 DOMAINS = ("bucket", "shard", "scalar", "neighbors")
 ON_RESIZE = ("mean", "zero", "repartition")
@@ -103,6 +103,7 @@ class Bucket(ctypes.Structure):
         ("index", ctypes.c_int64),
         ("parameters", ctypes.POINTER(Parameter)),
         ("parameter_count", ctypes.c_size_t),
+        ("is_async", ctypes.c_int),
     ]
 
 
@@ -172,6 +173,8 @@ _FUNCTIONS = {
     "bagua_all_finite": ("code", [_P, _L, _I, ctypes.POINTER(_I)]),
     "bagua_binding_statistics": ("code", [_P, ctypes.POINTER(Statistics)]),
     "bagua_binding_wire_bytes": ("code", [_P, _I, _L, ctypes.POINTER(_L)]),
+    "bagua_binding_every": ("code", [_P, ctypes.POINTER(_L), ctypes.POINTER(_L)]),
+    "bagua_binding_communicates": ("code", [_P, _I, _L, ctypes.POINTER(_I)]),
     "bagua_pause_timeout": (None, [_P, _I]),
     "bagua_trace_write": ("code", [_P, _S]),
 }

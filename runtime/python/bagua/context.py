@@ -154,10 +154,12 @@ class Context:
         if size:
             self._collective("broadcast", "bagua_broadcast", pointer, size, root)
 
-    def bind(self, schedule, name, length, dtype, gradient=None, weight=None, index=0, parameters=None):
+    def bind(
+        self, schedule, name, length, dtype, gradient=None, weight=None, index=0, parameters=None, is_async=False
+    ):
         """Binds `schedule` to bucket number `index`, with values for some of its parameters by name. Collective, in one
-        order on all ranks. Memory must outlive the binding."""
-        binding = Binding(self, schedule, name, length, dtype, gradient, weight, index, parameters or {})
+        order on all ranks. Memory must outlive the binding. is_async: for the async program alone, see bagua.h."""
+        binding = Binding(self, schedule, name, length, dtype, gradient, weight, index, parameters or {}, is_async)
         self.bindings.append(binding)
         return binding
 
@@ -193,7 +195,7 @@ class Context:
 class Binding:
     """A schedule on one bucket; its programs run one after the other."""
 
-    def __init__(self, context, schedule, name, length, dtype, gradient, weight, index, parameters):
+    def __init__(self, context, schedule, name, length, dtype, gradient, weight, index, parameters, is_async):
         values = [_capi.Parameter.of(*item) for item in parameters.items()]
         bucket = _capi.Bucket(
             struct_size=ctypes.sizeof(_capi.Bucket),
@@ -205,6 +207,7 @@ class Binding:
             index=index,
             parameters=(_capi.Parameter * len(values))(*values),
             parameter_count=len(values),
+            is_async=int(is_async),
         )
         handle = ctypes.c_void_p()
         context._collective(  # pylint: disable=protected-access
@@ -246,6 +249,11 @@ class Binding:
         while _capi.call("bagua_wait", handle, _WAIT_SLICE_MS) == _capi.PENDING:
             pass
 
+    def wait_for(self, milliseconds):
+        """wait(), but not longer than so; whether no program runs any more. 0: does not block. Raises what the program,
+        or the group, has failed with."""
+        return _capi.call("bagua_wait", self.handle_for("wait_for"), milliseconds) == _capi.OK
+
     def wait_gate(self):
         """The same, or until it can get no further before a gate is opened."""
         handle = self.handle_for("wait_gate")
@@ -284,6 +292,19 @@ class Binding:
         handle = self.handle_for("wire_bytes")
         _capi.call("bagua_binding_wire_bytes", handle, _capi.EVENTS[event], step, ctypes.byref(result))
         return result.value
+
+    def every(self):
+        """Of an async binding: (interval between rounds, steps before the first)."""
+        every, after = ctypes.c_int64(), ctypes.c_int64()
+        _capi.call("bagua_binding_every", self.handle_for("every"), ctypes.byref(every), ctypes.byref(after))
+        return every.value, after.value
+
+    def communicates(self, event, step):
+        """Whether the program of `event` sends anything in `step` on any rank: the same on all."""
+        result = ctypes.c_int()
+        handle = self.handle_for("communicates")
+        _capi.call("bagua_binding_communicates", handle, _capi.EVENTS[event], step, ctypes.byref(result))
+        return bool(result.value)
 
     def statistics(self):
         result = _capi.Statistics(struct_size=ctypes.sizeof(_capi.Statistics))

@@ -293,6 +293,56 @@ TEST(CApiTest, WireBytesOfAStep) {
   });
 }
 
+TEST(CApiTest, AsyncProgramsTakeABindingOfTheirOwn) {
+  fb::ScheduleT warm = asyncAverageSchedule(fb::IntervalUnit::Milliseconds, 7, true);
+  auto info = nlohmann::json::parse(parse(warm).info());
+  EXPECT_EQ(info["programs"][0].count("staleness"), 0u);
+  EXPECT_EQ(info["programs"][1], (nlohmann::json{{"name", "async"},
+                                                 {"event", "async"},
+                                                 {"roles", {"weight"}},
+                                                 {"writes", {"weight"}},
+                                                 {"gates", nlohmann::json::array()},
+                                                 {"every_unit", "ms"},
+                                                 {"staleness", 7}}));
+  EXPECT_EQ(info["needs_finite"], false);
+  auto schedule = parse(asyncAverageSchedule(fb::IntervalUnit::Steps, 2, true));
+  info = nlohmann::json::parse(schedule.info());
+  EXPECT_EQ(info["programs"][1]["every_unit"], "steps");
+  EXPECT_EQ(schedule.wireBytes(BAGUA_ASYNC, 3, 0, 10, BAGUA_F32), 80);
+  runContexts(connection("View"), 2, [&](bagua_context *context) {
+    std::vector<float> gradient(10, 1.0f), snapshot(10, static_cast<float>(bagua_rank(context)));
+    bagua_parameter parameters[] = {{"interval", 0, 8, 0}, {"warmup", 0, 1, 0}};
+    auto bind = [&](int async) {
+      bagua_bucket bucket =
+          bucketOf("b", 10, async ? nullptr : gradient.data(), async ? snapshot.data() : nullptr);
+      bucket.async = async;
+      bucket.parameters = parameters;
+      bucket.parameter_count = 2;
+      bagua_binding *raw = nullptr;
+      EXPECT_EQ(bagua_bind(context, schedule.get(), &bucket, &raw), BAGUA_OK) << bagua_last_error();
+      return bagua::Binding(raw);
+    };
+    bagua::Binding steps = bind(0), rounds = bind(1);
+    EXPECT_EQ(steps.states().size(), 0u);
+    EXPECT_EQ(rounds.states().size(), 1u);
+    EXPECT_EQ(rounds.every(), 8);
+    EXPECT_EQ(rounds.after(), 1);
+    EXPECT_THROW(steps.every(), bagua::Error);
+    EXPECT_TRUE(steps.communicates(BAGUA_GRADIENT, 0));
+    EXPECT_FALSE(steps.communicates(BAGUA_GRADIENT, 1));
+    EXPECT_FALSE(steps.communicates(BAGUA_ASYNC, 0));
+    EXPECT_TRUE(rounds.communicates(BAGUA_ASYNC, 0));
+    rounds.start(BAGUA_ASYNC, 0);
+    rounds.wait();
+    EXPECT_EQ(snapshot, std::vector<float>(10, bagua_rank(context) == 0 ? 0.5f : -0.5f));
+    bagua_bucket bucket = bucketOf("b", 10, nullptr, snapshot.data());
+    bucket.async = 2;
+    bagua_binding *raw = nullptr;
+    EXPECT_EQ(bagua_bind(context, schedule.get(), &bucket, &raw), BAGUA_INVALID_ARGUMENT);
+    EXPECT_THAT(bagua_last_error(), HasSubstr("bucket->async to be 0 or 1, got 2"));
+  });
+}
+
 TEST(CApiTest, AllFiniteSeesEveryElement) {
   auto of = [](const auto &values, bagua_dtype dtype) {
     int finite = -1;
@@ -445,6 +495,13 @@ TEST(CApiTest, NegativeArguments) {
   refused(bagua_binding_wire_bytes(binding, BAGUA_GRADIENT, -1, &wireBytes), "step");
   refused(bagua_binding_wire_bytes(binding, BAGUA_GRADIENT, 0, nullptr), "bytes");
   refused(bagua_wait(binding, -1), "slice_ms");
+  refused(bagua_binding_every(nullptr, nullptr, nullptr), "binding");
+  int communicates = 0;
+  refused(bagua_binding_communicates(nullptr, BAGUA_GRADIENT, 0, &communicates), "binding");
+  refused(bagua_binding_communicates(binding, static_cast<bagua_event>(7), 0, &communicates),
+          "event in [0, 3]");
+  refused(bagua_binding_communicates(binding, BAGUA_GRADIENT, -1, &communicates), "step");
+  refused(bagua_binding_communicates(binding, BAGUA_GRADIENT, 0, nullptr), "answer");
   refused(bagua_binding_statistics(binding, nullptr), "statistics");
   refused(bagua_trace_write(context, nullptr), "path");
   EXPECT_EQ(bagua_wait(binding, 0), BAGUA_OK);
