@@ -1,4 +1,4 @@
-// Checks B100 to B120 on the expanded programs of all ranks.
+// Checks B100 to B120, and B160, on the expanded programs of all ranks.
 #include "bagua/compiler/Checker.h"
 
 #include "HappensBefore.h"
@@ -67,10 +67,12 @@ constexpr size_t kPairsMax = size_t{1} << 26;
 class Case {
 public:
   Case(const Schedule &schedule, const fb::ProgramT &program, int64_t world, int64_t length,
-       fb::DType dtype, int64_t localSize, CheckReport &report, size_t findingsMax,
+       fb::DType dtype, int64_t localSize, int64_t roundsAfter, CheckReport &report,
+       size_t findingsMax,
        std::set<std::tuple<std::string, std::string, uint32_t, int, std::string>> &seen)
       : schedule_(schedule), program_(program), world_(world), length_(length), dtype_(dtype),
-        localSize_(localSize), report_(report), findingsMax_(findingsMax), seen_(seen) {}
+        localSize_(localSize), roundsAfter_(roundsAfter), report_(report),
+        findingsMax_(findingsMax), seen_(seen) {}
 
   /// False if a rank's program does not expand.
   bool expand(bool reportFailure = true);
@@ -113,6 +115,7 @@ private:
   void checkAliasing(int64_t rank, const FlatStep &step);
   void checkJobAccess(int64_t rank, const HappensBefore &order);
   void checkStates(int64_t rank, const HappensBefore &order);
+  void checkBesideRounds();
 
   static uint32_t issued(uint32_t step) { return 2 * step; }
   static uint32_t done(uint32_t step) { return 2 * step + 1; }
@@ -122,6 +125,7 @@ private:
   int64_t world_, length_;
   fb::DType dtype_;
   int64_t localSize_;
+  int64_t roundsAfter_; ///< From this step on, rounds that begin by the clock may be under way.
   int64_t step_ = 0;
   CheckReport &report_;
   size_t findingsMax_;
@@ -653,6 +657,28 @@ void Case::checkStates(int64_t rank, const HappensBefore &order) {
   }
 }
 
+/// B160. A rank that waits for a timed round at the staleness bound waits for one that has not
+/// begun it, and that must not wait for the first.
+void Case::checkBesideRounds() {
+  if (world_ == 1 || program_.event == fb::Event::Async ||
+      (step_ < roundsAfter_ && (roundsAfter_ == INT64_MAX || dependsOnStep())))
+    return;
+  constexpr absl::string_view kWhy = "while a timed round may be under way: a rank that has not "
+                                     "begun it would wait for one that waits for it";
+  if (program_.event == fb::Event::AfterUpdate)
+    report("B160", 0, nullptr, "after_update",
+           absl::StrCat("runs only once all ranks agree that the step is finite, ", kWhy));
+  for (uint32_t number = 0; number < active_.size(); ++number) {
+    const FlatStep &step = stepOf(number);
+    if (active_[number].active && (step.kind == Kind::Send || step.ifFinite))
+      report("B160", rankOf(number), &step, "beside",
+             absl::StrCat(describe(number),
+                          step.ifFinite ? " waits for whether the step is finite on all ranks, "
+                                        : " waits for its peer in a step, ",
+                          kWhy));
+  }
+}
+
 void Case::checkPairs() {
   if (activate())
     pair();
@@ -663,6 +689,7 @@ void Case::checkAt(int64_t step) {
   ++report_.cases;
   if (!activate())
     return;
+  checkBesideRounds();
   std::vector<int64_t> deciding = wireBytes_;
   for (const Active &active : active_)
     deciding.push_back(active.active ? active.peer : INT64_MIN);
@@ -776,6 +803,19 @@ void checkWriters(const Schedule &schedule, CheckReport &report) {
     }
 }
 
+/// The first step beside which rounds that begin by the clock may be under way, INT64_MAX if there
+/// are none.
+int64_t timedRoundsAfter(const Schedule &schedule, int64_t world) {
+  const fb::ProgramT *program = schedule.program(fb::Event::Async);
+  if (!program || program->every_unit != fb::IntervalUnit::Milliseconds)
+    return INT64_MAX;
+  BindValues values;
+  values.world = world;
+  values.localSize = world;
+  auto flat = rt::expand(schedule, *program, values);
+  return flat.ok() ? flat->after : 0; // What is wrong with it is found there.
+}
+
 std::vector<int64_t> sortedUnique(std::vector<int64_t> values) {
   std::sort(values.begin(), values.end());
   values.erase(std::unique(values.begin(), values.end()), values.end());
@@ -838,13 +878,16 @@ rt::StatusOr<CheckReport> check(const Schedule &schedule, const CheckOptions &op
         for (int64_t size = 1; size < world; ++size)
           if (world % size == 0)
             localSizes.push_back(size);
+      int64_t roundsAfter = timedRoundsAfter(schedule, world);
       std::vector<int64_t> steps = stepsOf(schedule, world);
+      if (roundsAfter != INT64_MAX)
+        steps.push_back(roundsAfter);
       steps.insert(steps.end(), options.steps.begin(), options.steps.end());
       steps = sortedUnique(std::move(steps));
       for (int64_t length : sortedUnique(std::move(lengths)))
         for (fb::DType dtype : schedule.ir().dtypes)
           for (int64_t localSize : localSizes) {
-            Case current(schedule, *program, world, length, dtype, localSize, report,
+            Case current(schedule, *program, world, length, dtype, localSize, roundsAfter, report,
                          options.findingsMax, seen);
             if (!current.expand()) {
               ++report.cases;
@@ -854,7 +897,7 @@ rt::StatusOr<CheckReport> check(const Schedule &schedule, const CheckOptions &op
                 continue;
               size_t index = static_cast<size_t>(&program - schedule.ir().programs.data());
               Case pairs(*transfers, *transfers->ir().programs[index], world, length, dtype,
-                         localSize, report, options.findingsMax, seen);
+                         localSize, roundsAfter, report, options.findingsMax, seen);
               if (pairs.expand(/*reportFailure=*/false))
                 pairs.checkPairs();
               continue;

@@ -673,6 +673,18 @@ LogicalResult Emitter::program(sched::ProgramOp op) {
       failed(set(out->wire_bytes, cost.getWireBytes())))
     return failure();
   out->channels = static_cast<uint32_t>(channelMax_ + 1);
+  if (op.isAsync()) {
+    auto count = [&](Attribute value) {
+      auto name = dyn_cast<FlatSymbolRefAttr>(value);
+      return name ? pool_.parameter(parameters_.lookup(name.getAttr()))
+                  : pool_.constant(cast<IntegerAttr>(value).getInt());
+    };
+    out->every = count(*op.getEvery());
+    out->every_unit = static_cast<fb::IntervalUnit>(*op.getEveryUnit());
+    if (op.getAfter())
+      out->after = count(*op.getAfter());
+    out->staleness = static_cast<uint32_t>(*op.getStaleness());
+  }
   schedule_.programs.push_back(std::move(out));
   return success();
 }

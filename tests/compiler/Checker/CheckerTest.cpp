@@ -14,6 +14,7 @@ namespace {
 using namespace rt::testing;
 using rt::kNone;
 using ::testing::AnyOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using S = ScheduleBuilder;
@@ -312,6 +313,63 @@ TEST(CheckerCorpus, GradientUsedOutsideItsProgram) {
   CheckReport report = checkOf(s);
   EXPECT_THAT(codes(report), ::testing::Contains("B120"));
   EXPECT_THAT(texts(report), HasSubstr("which the job owns at AfterUpdate"));
+}
+
+/// `schedule` with rounds that do nothing, every 1 of `unit` after `after` steps.
+fb::ScheduleT besideRounds(fb::ScheduleT schedule, fb::IntervalUnit unit, int64_t after) {
+  auto constant = [&](int64_t value) {
+    auto expr = std::make_unique<fb::ExprT>();
+    expr->value = value;
+    schedule.expressions.push_back(std::move(expr));
+    return static_cast<uint32_t>(schedule.expressions.size() - 1);
+  };
+  auto rounds = std::make_unique<fb::ProgramT>();
+  rounds->name = "rounds";
+  rounds->event = fb::Event::Async;
+  auto weight = std::make_unique<fb::BufferT>();
+  weight->name = "weight";
+  weight->role = fb::Role::Weight;
+  for (const auto &buffer : schedule.programs[0]->buffers)
+    if (buffer->kind == fb::BufferKind::Job)
+      weight->bytes = buffer->bytes;
+  rounds->buffers.push_back(std::move(weight));
+  rounds->rounds = rounds->wire_bytes = constant(0);
+  rounds->every = constant(1);
+  rounds->every_unit = unit;
+  rounds->after = constant(after);
+  rounds->staleness = 1;
+  schedule.programs.push_back(std::move(rounds));
+  return schedule;
+}
+
+TEST(CheckerCorpus, StepsThatWaitBesideTimedRounds) {
+  using Unit = fb::IntervalUnit;
+  struct {
+    fb::ScheduleT schedule;
+    const char *found;
+  } cases[] = {{sampleSchedules()[0].build(), "waits for its peer in a step, while a timed round"},
+               {keeperSchedule(), "waits for whether the step is finite on all ranks, while"}};
+  for (auto &[schedule, found] : cases)
+    for (int64_t after : {0, 1000}) {
+      SCOPED_TRACE(schedule.name);
+      EXPECT_THAT(codes(checkOf(besideRounds(schedule, Unit::Steps, after))), IsEmpty());
+      CheckReport report = checkOf(besideRounds(schedule, Unit::Milliseconds, after));
+      EXPECT_THAT(codes(report), Contains("B160"));
+      EXPECT_THAT(texts(report), HasSubstr(found));
+    }
+}
+
+TEST(CheckerCorpus, AfterUpdateBesideTimedRounds) {
+  fb::ScheduleT schedule = sampleSchedules()[0].build();
+  schedule.programs[0]->event = fb::Event::AfterUpdate;
+  for (auto &buffer : schedule.programs[0]->buffers)
+    buffer->role = fb::Role::Weight;
+  EXPECT_THAT(texts(checkOf(besideRounds(schedule, fb::IntervalUnit::Milliseconds, 0))),
+              HasSubstr("runs only once all ranks agree that the step is finite, while"));
+}
+
+TEST(CheckerCorpus, RoundsAreNotBesideThemselves) {
+  EXPECT_THAT(codes(checkOf(asyncAverageSchedule(fb::IntervalUnit::Milliseconds))), IsEmpty());
 }
 
 TEST(CheckerCorpus, LaunchThatOverlapsItself) {

@@ -625,6 +625,47 @@ TEST(EmitScheduleTest, FloatScalars) {
   EXPECT_EQ(*value, ((0.25 * 0.25 * 0.25 + 7.0) * -1.0) * 0.1 / 0.25 - 0.1);
 }
 
+TEST(EmitScheduleTest, AsyncPrograms) {
+  auto program = [](const std::string &rounds) {
+    return R"(sched.schedule @a grain 1 accepts [f32] {
+  sched.declare_parameter @beta = 0.5 : f64
+  sched.declare_parameter @interval = 500 : index
+  sched.declare_parameter @warmup = 7 : index
+  sched.program @async on async )" +
+           rounds + R"( {
+    %c0 = arith.constant 0 : index
+    %w = sched.job "w" weight
+    sched.cost rounds %c0 wire_bytes %c0
+  }
+})";
+  };
+  struct {
+    const char *rounds;
+    int64_t every;
+    fb::IntervalUnit unit;
+    int64_t after;
+    uint32_t staleness;
+  } cases[] = {
+      {"every(@interval ms) after(@warmup) staleness(4)", 500, fb::IntervalUnit::Milliseconds, 7,
+       4},
+      {"every(8 steps) after(100) staleness(2)", 8, fb::IntervalUnit::Steps, 100, 2},
+      {"every(8 steps) staleness(2147483647)", 8, fb::IntervalUnit::Steps, 0, 2147483647},
+  };
+  for (const auto &expected : cases) {
+    SCOPED_TRACE(expected.rounds);
+    auto schedule = emitted(program(expected.rounds));
+    ASSERT_TRUE(schedule);
+    const fb::ProgramT &out = *schedule->ir().programs[0];
+    EXPECT_EQ(out.event, fb::Event::Async);
+    EXPECT_EQ(out.every_unit, expected.unit);
+    EXPECT_EQ(out.staleness, expected.staleness);
+    auto flat = expand(*schedule, out, valuesOf(2, 0, 4));
+    ASSERT_TRUE(flat.ok()) << flat.status().ToString();
+    EXPECT_EQ(flat->every, expected.every);
+    EXPECT_EQ(flat->after, expected.after);
+  }
+}
+
 // ---- Refusals ----
 
 TEST(EmitScheduleTest, NeedsExactlyOneSchedule) {
