@@ -20,7 +20,8 @@ namespace bagua::compiler {
 ///         events and messages; a message is read between its arrival and its release; weights are
 ///         written after the job has opened its gate; a state is published once, when all that
 ///         writes it is done, and written by one program
-///   B160  where rounds of an async program begin by the clock, no other program waits for other ranks
+///   B160  where rounds of an async program begin by the clock, no other program waits for other
+///   ranks
 ///         in steps beside which a round may be under way
 struct Finding {
   std::string code;
