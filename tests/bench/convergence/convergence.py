@@ -3,10 +3,12 @@
 
 Four local ranks, several seeds, two tasks: a CNN on Fashion-MNIST (SGD with momentum) and a byte-level language
 model on the texts of the Debian package `fortunes` (Adam). `--update` writes the table into algorithms/README.md.
+Reports that lie in the output folder already, of the same schedule, script and arguments, are used again.
 """
 
 import argparse
 import glob
+import hashlib
 import json
 import os
 import statistics
@@ -29,9 +31,31 @@ def parse_arguments():
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--output", help="folder for reports and the plot (default: a new one)")
+    parser.add_argument("--output", help="folder for reports and the plot (default: a new one); see above")
     parser.add_argument("--update", action="store_true", help="write the table into algorithms/README.md")
     return parser.parse_args()
+
+
+def identity(arguments, task, algorithm, seed):
+    """What a report depends on."""
+    digest = hashlib.sha256()
+    schedule = os.path.join(arguments.build, "share", "bagua", "algorithms", algorithm + ".bsched")
+    for path in (schedule, os.path.join(HERE, "train.py")):
+        with open(path, "rb") as file:
+            digest.update(file.read())
+    return f"{task} {algorithm} seed {seed}, {arguments.steps} steps, {arguments.ranks} ranks, {digest.hexdigest()}"
+
+
+def read_reports(name, ranks, expected):
+    """Reports of all ranks, or None if one is missing or of something else."""
+    reports = []
+    for rank in range(ranks):
+        try:
+            with open(f"{name}-{rank}.json", encoding="utf-8") as file:
+                reports.append(json.load(file))
+        except (OSError, ValueError):
+            return None
+    return reports if all(report.get("identity") == expected for report in reports) else None
 
 
 def train(arguments, task, algorithm, seed, folder):
@@ -40,17 +64,16 @@ def train(arguments, task, algorithm, seed, folder):
     package = os.path.join(arguments.build, "lib", "bagua", "python")
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, environment.get("PYTHONPATH")]))
     name = os.path.join(folder, f"{task}-{algorithm}-{seed}")
+    expected = identity(arguments, task, algorithm, seed)
+    if reports := read_reports(name, arguments.ranks, expected):
+        return reports
     command = [os.path.join(arguments.build, "bin", "bagua-run"), "-n", str(arguments.ranks), "--", sys.executable]
     command += [os.path.join(HERE, "train.py"), "--task", task, "--algorithm", algorithm, "--seed", str(seed)]
-    command += ["--steps", str(arguments.steps), "--report", name + "-%r.json"]
+    command += ["--steps", str(arguments.steps), "--report", name + "-%r.json", "--identity", expected]
     with open(name + ".log", "w", encoding="utf-8") as log:
         if subprocess.run(command, env=environment, stdout=log, stderr=log, check=False).returncode != 0:
             return None
-    reports = []
-    for rank in range(arguments.ranks):
-        with open(f"{name}-{rank}.json", encoding="utf-8") as file:
-            reports.append(json.load(file))
-    return reports
+    return read_reports(name, arguments.ranks, expected)
 
 
 def mean_and_spread(values):
