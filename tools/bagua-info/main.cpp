@@ -39,6 +39,7 @@ template <typename Ask> std::string libraryVersion(const char *file, Ask ask) {
 }
 
 std::string ucxVersion() {
+  ::setenv("UCX_MEM_MMAP_HOOK_MODE", "none", 0); // As the transport: else it patches this process.
   return libraryVersion("libucp.so.0", [](auto find) -> std::string {
     auto version = reinterpret_cast<const char *(*)()>(find("ucp_get_version_string"));
     return version ? version() : "unknown";

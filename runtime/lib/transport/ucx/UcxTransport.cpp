@@ -359,8 +359,9 @@ Status UcxTransport::setUp(Group &group) {
 UcxTransport::~UcxTransport() {
   if (pid_ !=
       getpid()) { // A forked child has no watcher, and must not say goodbye in its parent's name.
-    if (watcher_.joinable())
-      watcher_.detach();
+    // Its handle names a thread of the parent: there is nothing to join or to detach.
+    static auto *const foreign = new std::vector<std::thread>();
+    foreign->push_back(std::move(watcher_));
     return;
   }
   if (watcher_.joinable()) {
