@@ -472,7 +472,7 @@ LogicalResult explain(ModuleOp module, const ExplainOptions &options, raw_ostrea
 
   PassManager toBagua(context);
   buildPipeline(toBagua, Level::Bagua);
-  if (failed(toBagua.run(*expanded)))
+  if (failed(toBagua.run(*expanded)) || failed(ir::linkCodecs(*expanded)))
     return failure();
   SmallVector<Operation *> collectives;
   expanded->walk([&](Operation *op) {

@@ -23,6 +23,8 @@ struct BaguaAsmInterface : OpAsmDialectInterface {
   AliasResult getAlias(Attribute attribute, raw_ostream &os) const override {
     if (isa<TopologyAttrInterface>(attribute))
       os << "topology";
+    else if (auto codec = dyn_cast<UserCodecAttr>(attribute))
+      os << codec.getName().getValue();
     else if (auto minmax = dyn_cast<MinMaxAttr>(attribute))
       os << "minmax" << minmax.getBits() << "_" << minmax.getBlock();
     else
@@ -446,6 +448,11 @@ static int64_t grainOf(AlgorithmOp algorithm) {
   algorithm.walk([&](Operation *op) {
     for (NamedAttribute attribute : op->getAttrs())
       if (auto codec = dyn_cast<CodecAttrInterface>(attribute.getValue()); codec && grain > 0) {
+        if (auto user = dyn_cast<UserCodecAttr>(attribute.getValue())) {
+          codec = linkedCodec(user, algorithm);
+          if (!codec) // The op that names it says so.
+            continue;
+        }
         grain = std::lcm(grain, codec.getBlock());
         if (grain > kGrainMax)
           grain = -1;
@@ -777,6 +784,10 @@ LogicalResult AllReduceOp::verify() {
   return getGroupAttr() ? verifyOpGroup(*this, getGroupAttr()) : success(); // all_reduce_C2
 }
 
+LogicalResult AllReduceOp::verifySymbolUses(SymbolTableCollection &) {
+  return verifyCodecExists(*this, getCodecAttr()); // all_reduce_C3
+}
+
 LogicalResult ReduceScatterOp::inferReturnTypes(MLIRContext *, std::optional<Location> loc,
                                                 Adaptor adaptor, Types &inferred) {
   if (!isGroup(adaptor.getGroupAttr())) // reduce_scatter_C2
@@ -859,6 +870,10 @@ LogicalResult EncodeOp::inferReturnTypes(MLIRContext *, std::optional<Location> 
     return emitOptionalError(loc, "'bagua.encode' op expects plain input, got ", type);
   inferred.push_back(packedWith(adaptor.getCodec(), type));
   return success();
+}
+
+LogicalResult EncodeOp::verifySymbolUses(SymbolTableCollection &) {
+  return verifyCodecExists(*this, getCodecAttr()); // encode_C2
 }
 
 LogicalResult DecodeOp::inferReturnTypes(MLIRContext *context, std::optional<Location> loc,

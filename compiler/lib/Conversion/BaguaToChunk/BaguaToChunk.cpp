@@ -1214,6 +1214,8 @@ struct BaguaToChunk final : impl::BaguaToChunkBase<BaguaToChunk> {
   using BaguaToChunkBase::BaguaToChunkBase;
 
   void runOnOperation() override {
+    if (failed(ir::linkCodecs(getOperation())))
+      return signalPassFailure();
     for (auto algorithm : llvm::make_early_inc_range(getOperation().getOps<ir::AlgorithmOp>()))
       if (failed(lower(algorithm)))
         return signalPassFailure();

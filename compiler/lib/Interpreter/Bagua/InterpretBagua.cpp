@@ -1,5 +1,6 @@
 // The oracle of the `bagua` level: every op on every rank, one after the other, on plain values.
 #include "bagua/compiler/Interpreter.h"
+#include "bagua/compiler/KernelCode.h"
 #include "bagua/compiler/Passes.h"
 #include "bagua/compiler/ScalarEvaluator.h"
 #include "bagua/compiler/Topologies.h"
@@ -458,17 +459,9 @@ private:
   // ---- Arithmetic: the reference kernels ----
 
   FailureOr<kernels::Kernel> kernel(Operation &op, StringRef name, DictionaryAttr attributes = {}) {
-    SmallVector<kernels::Attribute> list;
-    if (attributes)
-      for (NamedAttribute attribute : attributes)
-        list.push_back({std::string_view(attribute.getName().getValue()),
-                        cast<IntegerAttr>(attribute.getValue()).getInt()});
-    kernels::Kernel found;
-    std::string error;
-    if (kernels::find(std::string_view(name), inputs_.dtype, list, found, error,
-                      /*reference=*/true) != kernels::FindError::None)
-      return op.emitOpError() << "cannot run: " << error;
-    return found;
+    if (!attributes)
+      attributes = DictionaryAttr::get(op.getContext());
+    return findKernel(&op, name, attributes, inputs_.dtype);
   }
 
   static Item launch(const kernels::Kernel &kernel, const std::vector<const Item *> &inputs,
@@ -793,12 +786,12 @@ Everyone initialValue(ir::StateOp state, const Inputs &inputs) {
   return everyone;
 }
 
-/// The module with the bodies of called functions in their callers' place.
-FailureOr<OwningOpRef<ModuleOp>> inlined(ModuleOp module) {
+/// The module with the bodies of called functions in their callers' place, and codecs linked.
+FailureOr<OwningOpRef<ModuleOp>> linked(ModuleOp module) {
   OwningOpRef<ModuleOp> copy = module.clone();
   PassManager passes(module.getContext());
   passes.addPass(createInlineFunctions());
-  if (failed(passes.run(*copy)))
+  if (failed(passes.run(*copy)) || failed(ir::linkCodecs(*copy)))
     return failure();
   return copy;
 }
@@ -833,9 +826,9 @@ FailureOr<Outputs> interpretBagua(ModuleOp module, const Inputs &inputs,
   if (failed(checkInputs(module, inputs)))
     return failure();
   OwningOpRef<ModuleOp> copy;
-  if (!module.getOps<func::FuncOp>().empty() ||
+  if (!module.getOps<func::FuncOp>().empty() || !module.getOps<ir::CodecOp>().empty() ||
       module.walk([](ir::CallOp) { return WalkResult::interrupt(); }).wasInterrupted()) {
-    FailureOr<OwningOpRef<ModuleOp>> done = inlined(module);
+    FailureOr<OwningOpRef<ModuleOp>> done = linked(module);
     if (failed(done))
       return failure();
     copy = std::move(*done);

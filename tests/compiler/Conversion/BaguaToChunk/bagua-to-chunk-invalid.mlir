@@ -34,3 +34,11 @@ bagua.algorithm @negative_yield_packed {
     }
   }
 }
+
+// -----
+
+// A codec is known before its bytes are placed, wherever it is named.
+// expected-error@+1 {{expects a codec of the file, got @nope}}
+func.func private @negative_unknown_codec(%q: !bagua.packed<#bagua.codec<@nope>, tensor<?xf32, #bagua.bucket>>) {
+  return
+}

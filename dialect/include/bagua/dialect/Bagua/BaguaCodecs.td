@@ -102,4 +102,17 @@ def Bagua_RandKAttr
   let genVerifyDecl = 1;
 }
 
+def Bagua_UserCodecAttr : Bagua_Codec<"UserCodec", "codec"> {
+  let summary = "A codec that the file defines: `bagua.codec @name`";
+  let description = [{
+    `program`, where it stands, is what the definition says, so that sizes and kernels are known without it:
+    linkCodecs() puts it there.
+
+    Example: `#bagua.codec<@absmax4>`
+  }];
+  let parameters = (ins "::mlir::FlatSymbolRefAttr":$name, OptionalParameter<"::mlir::DictionaryAttr">:$program);
+  let assemblyFormat = "`<` $name (`,` $program^)? `>`";
+  let genVerifyDecl = 1;
+}
+
 #endif // BAGUA_CODECS

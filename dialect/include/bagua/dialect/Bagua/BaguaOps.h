@@ -5,6 +5,7 @@
 #include "bagua/dialect/Bagua/BaguaTypes.h"
 
 #include "mlir/Bytecode/BytecodeOpInterface.h"
+#include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OpDefinition.h"
 #include "mlir/IR/OpImplementation.h"
 #include "mlir/IR/RegionKindInterface.h"
@@ -40,8 +41,19 @@ template <typename ConcreteOp> struct InHandler : mlir::OpTrait::TraitBase<Concr
 
 namespace bagua::ir {
 
+/// `codec` with the program that the module around `from` defines for it; null if it defines none.
+UserCodecAttr linkedCodec(UserCodecAttr codec, mlir::Operation *from);
+/// all_reduce_C3, encode_C2: an error at `op` if `codec`, which may be null, names one that nobody
+/// defines.
+llvm::LogicalResult verifyCodecExists(mlir::Operation *op, mlir::Attribute codec);
+
+/// Puts the program of each bagua.codec of `module` into the attributes that name it, and erases
+/// the definitions: then sizes and kernels of all codecs are known. An error at an op that names a
+/// codec which `module` does not define.
+llvm::LogicalResult linkCodecs(mlir::ModuleOp module);
+
 /// Shards are cut at multiples of this many elements: least common multiple of the blocks of every
-/// codec that `algorithm` names; 1 if none.
+/// codec that `algorithm` names, linked or not; 1 if none.
 int64_t grain(AlgorithmOp algorithm);
 
 /// Place of `op`, a bagua.random or bagua.encode, among the ops of its algorithm that may draw

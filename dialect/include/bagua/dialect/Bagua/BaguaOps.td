@@ -64,6 +64,37 @@ def Bagua_AlgorithmOp : Bagua_Op<"algorithm", [
   }];
 }
 
+def Bagua_CodecOp : Bagua_Op<"codec", [Symbol, HasParent<"::mlir::ModuleOp">]> {
+  let summary = "A codec: what each block's headers, its codes, and the decoded elements are";
+  let description = [{
+    `#bagua.codec<@name>` names it wherever a codec is wanted. Expressions are those of `bagua.map`, in f32 and
+    without scalars. `stats` gives values of an element, each reduced over the block by max, min or sum;
+    `headers` makes the headers of these, and may be left out where they are the headers; `encode` the code
+    of an element, which is then rounded to the nearest integer, saturated, and 0 for a NaN; `decode` the
+    element of a code.
+    - C1: the block is a multiple of 8 in 8..65536.  C2: 1 to 4 headers, each f32.
+    - C3: codes are i1..i16, signed, or u1..u16.
+    - C4: 1 to 16 stats, each with its reduction.
+    - C5: `stats` is of one element, `headers` of the stats, `encode` and `decode` of an element or a code and
+      the headers; there is a value for each header, and one of `encode` and `decode`.
+    - C6: numbers where numbers, and conditions where conditions are wanted; all values are numbers.
+    - C7: at most 240 instructions in `encode` and `decode`, 256 elsewhere, 256 constants each, all finite.
+    - C8: in the generic form, `program` is what a launch of the codec's kernels carries.
+
+    Example:
+    ```mlir
+    bagua.codec @absmax4 block(512) header(f32) code(i4) {
+      stats(%x) { max abs(%x) }
+      encode(%x, %h) { %x / %h * 7.0 }
+      decode(%q, %h) { %q / 7.0 * %h }
+    }
+    ```
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, DictionaryAttr:$program);
+  let hasCustomAssemblyFormat = 1;
+  let hasVerifier = 1;
+}
+
 def Bagua_StateOp : Bagua_Op<"state", [Symbol, HasParent<"AlgorithmOp">]> {
   let summary = "A value that an algorithm keeps from step to step, one for each bucket";
   let description = [{
@@ -192,13 +223,15 @@ def Bagua_CallOp : Bagua_HandlerOp<"call"> {
 // A type follows the operand it belongs to; left out, it is tensor<?xf32, #bagua.bucket>. It does not stand
 // at the end, where MLIR would take it for the type of an attribute before it.
 
-def Bagua_AllReduceOp : Bagua_HandlerOp<"all_reduce", [InferTypeOpAdaptor, Bagua_Communicates]> {
+def Bagua_AllReduceOp : Bagua_HandlerOp<"all_reduce", [
+    InferTypeOpAdaptor, Bagua_Communicates, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "Every rank gets the sum or mean of all ranks' buckets";
   let description = [{
     Elementwise left fold by rank; `mean` then divides once by the world size. World 1: the identity.
     With `via`, the codec is applied to what travels: `--bagua-expand-via` writes out the graph. A scalar is
     gathered and reduced on every rank.
     - C1: `input` is over the bucket, or a scalar without `via`.  C2: `group` names a group; `world` if left out.
+    - C3: the codec exists.
 
     Examples:
     ```mlir
@@ -303,10 +336,11 @@ def Bagua_ConcatOp : Bagua_HandlerOp<"concat", [Pure, InferTypeOpAdaptor]> {
   let assemblyFormat = "$input attr-dict `:` type($input)";
 }
 
-def Bagua_EncodeOp : Bagua_HandlerOp<"encode", [Pure, InferTypeOpAdaptor]> {
+def Bagua_EncodeOp : Bagua_HandlerOp<"encode", [
+    Pure, InferTypeOpAdaptor, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "Packs a value, or each value per peer, with a codec";
   let description = [{
-    - C1: `input` is plain, or holds plain elements.
+    - C1: `input` is plain, or holds plain elements.  C2: the codec exists.
 
     Example: `%q = bagua.encode %g with #bagua.minmax<bits = 8, block = 2048>`
   }];
