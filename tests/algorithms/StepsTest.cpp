@@ -1,5 +1,6 @@
-// Every shipped algorithm through several steps, one of them not finite: the three interpreters
-// agree bit for bit, states and bytes included, and so does the runtime on every transport.
+// Every shipped algorithm, and those of Inputs/, through several steps, one of them not finite: the
+// three interpreters agree bit for bit, states and bytes included, and so does the runtime on every
+// transport.
 #include "Algorithms.h"
 
 #include "RankThreads.h"
@@ -23,14 +24,15 @@ using rt::testing::Connection;
 constexpr int64_t kSteps = 7, kNonFiniteStep = 4;
 constexpr float kStepSize = 0.05f;
 
-std::vector<std::string> shipped() {
-  std::vector<std::string> files;
-  for (const auto &entry :
-       std::filesystem::directory_iterator(std::string(BAGUA_SOURCE_DIR) + "/algorithms"))
-    if (entry.path().extension() == ".mlir")
-      files.push_back("algorithms/" + entry.path().filename().string());
-  std::sort(files.begin(), files.end());
-  return files;
+std::vector<std::string> files() {
+  std::vector<std::string> all;
+  for (const std::string folder : {"algorithms/", "tests/algorithms/Inputs/"})
+    for (const auto &entry :
+         std::filesystem::directory_iterator(std::string(BAGUA_SOURCE_DIR) + "/" + folder))
+      if (entry.path().extension() == ".mlir")
+        all.push_back(folder + entry.path().filename().string());
+  std::sort(all.begin(), all.end());
+  return all;
 }
 
 /// Parameters that decide when something happens: often, so that a few steps see all of it.
@@ -125,7 +127,7 @@ std::string fileName(const testing::TestParamInfo<std::string> &info) {
   return std::filesystem::path(info.param).stem().string();
 }
 
-INSTANTIATE_TEST_SUITE_P(Algorithms, StepsInterpretedTest, testing::ValuesIn(shipped()), fileName);
+INSTANTIATE_TEST_SUITE_P(Algorithms, StepsInterpretedTest, testing::ValuesIn(files()), fileName);
 
 /// What a job does between programs, on this rank's buffers.
 void jobStep(std::vector<float> &weight, const std::vector<float> &gradient) {
@@ -220,7 +222,7 @@ class StepsExecutedTest : public testing::TestWithParam<std::tuple<size_t, int64
 TEST_P(StepsExecutedTest, EveryAlgorithmEqualsItsInterpretation) {
   auto [connection, world] = GetParam();
   std::vector<Case> cases;
-  for (const std::string &file : shipped()) {
+  for (const std::string &file : files()) {
     Compiled compiled(file);
     ASSERT_TRUE(compiled.schedule()) << file << ": " << compiled.diagnostics();
     for (int64_t length : lengthsOf(*compiled.schedule())) {

@@ -24,14 +24,14 @@ class Result:
     finite: list
 
 
-def interpret(name, level, gradients, weights, sgd=0.0, parameters=()):
+def interpret(path, level, gradients, weights, sgd=0.0, parameters=()):
     steps, world, length = len(gradients), len(weights), len(weights[0])
     with tempfile.TemporaryDirectory() as folder:
         paths = {kind: os.path.join(folder, kind) for kind in ("input", "output", "states")}
         with open(paths["input"], "wb") as file:
             for values in [*gradients, weights]:
                 file.write(b"".join(np.asarray(v, "<f4").tobytes() for v in values))
-        command = [os.path.join(BUILD, "bin", "bagua-interpret"), os.path.join(SOURCES, f"{name}.mlir")]
+        command = [os.path.join(BUILD, "bin", "bagua-interpret"), path]
         command += [f"--level={level}", f"--world={world}", f"--length={length}", f"--steps={steps}"]
         command += [f"--sgd={sgd!r}"] + [f"--parameter={k}={v!r}" for k, v in dict(parameters).items()]
         command += ["--input", paths["input"], "--output", paths["output"], "--output-states", paths["states"]]

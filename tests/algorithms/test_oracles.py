@@ -1,5 +1,5 @@
-"""Each shipped algorithm, as the interpreters of bagua, chunk and sched run it, against its oracle in
-NumPy: gradients, weights and states to the bit, bytes on the wire exactly."""
+"""Each shipped algorithm, and codecs that users may write, as the interpreters of bagua, chunk and sched
+run them, against their oracles in NumPy: gradients, weights and states to the bit, bytes on the wire exactly."""
 
 import glob
 import os
@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 from interpret import SOURCES, interpret
 from oracles.arithmetic import bits
-from oracles.catalog import ALGORITHMS
+from oracles.catalog import ALGORITHMS, USER_CODECS
 from oracles.job import run
 
 STEPS, SGD = 20, 0.0625
 SHIPPED = sorted(os.path.splitext(os.path.basename(path))[0] for path in glob.glob(f"{SOURCES}/*.mlir"))
+CODECS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs")
+CASES = {name: (os.path.join(SOURCES, f"{name}.mlir"), ALGORITHMS.get(name)) for name in SHIPPED}
+CASES |= {name: (os.path.join(CODECS, f"{name}.mlir"), case) for name, case in USER_CODECS.items()}
 LEVELS = ["bagua", "chunk", "sched"]
 
 
@@ -39,10 +42,10 @@ def combinations(block):
 
 def differences(name, level, world, length):
     """What differs, in words; empty if nothing does."""
-    algorithm = ALGORITHMS[name]
+    path, algorithm = CASES[name]
     gradients, weights = inputs(world, length)
     sgd = 0.0 if algorithm.owns_update else SGD
-    got = interpret(name, level, gradients, weights, sgd, algorithm.parameters)
+    got = interpret(path, level, gradients, weights, sgd, algorithm.parameters)
     named = dict(algorithm.parameters) | ({} if algorithm.owns_update else dict(sgd=sgd))
     steps = run(algorithm.make(weights, **named), gradients)
     where = f"{level}, world {world}, length {length}"
@@ -84,9 +87,9 @@ def test_every_algorithm_has_an_oracle():
     assert SHIPPED and not set(SHIPPED) - set(ALGORITHMS)
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", CASES)
 def test_it_computes_what_its_paper_says(name):
-    block = ALGORITHMS[name].block
+    block = CASES[name][1].block
     cases = [("bagua", w, n) for w, n in combinations(block)]
     cases += [(level, w, n) for level in LEVELS[1:] for w in (1, 2, 3, 5) for n in {1, block + 1, 5000}]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -94,14 +97,14 @@ def test_it_computes_what_its_paper_says(name):
     assert not found, "\n".join(found[:12] + [f"{len(found)} differences"])
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", CASES)
 def test_properties(name):
     """What is promised, seen in what the interpreter computed, whatever the oracle says."""
-    algorithm = ALGORITHMS[name]
+    path, algorithm = CASES[name]
     for world in (1, 2, 3, 5, 8):
         gradients, weights = inputs(world, 700)
         sgd = 0.0 if algorithm.owns_update else SGD
-        got = interpret(name, "bagua", gradients, weights, sgd, algorithm.parameters)
+        got = interpret(path, "bagua", gradients, weights, sgd, algorithm.parameters)
         plain = np.array(weights)
         average = np.mean(plain, 0, dtype=float)
         for i in range(STEPS):

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Callable
 
 from . import adam, decentralized, gradients, local_steps
-from .codecs import MinMax, Qsgd, RandK, Sign, Ternary, TopK
+from .codecs import AbsMax, MinMax, Qsgd, RandK, Range, Sign, Ternary, TopK
 
 
 @dataclass
@@ -60,4 +60,10 @@ ALGORITHMS = {
     ),
     "slowmo": Algorithm(local_steps.SlowMo, parameters=dict(interval=4)),
     "diloco": Algorithm(local_steps.DiLoCo, parameters=dict(interval=5)),
+}
+
+# Of tests/algorithms/Inputs: the codecs are written in the files.
+USER_CODECS = {
+    "absmax4": with_codec(gradients.CompressedAllReduce, AbsMax(4, 512), **EQUAL),
+    "range6_memory": with_codec(gradients.Memory, Range(6, 64), **EQUAL),
 }

@@ -279,6 +279,56 @@ class BF16(Codec):
         return 2 * count
 
 
+class AbsMax(Codec):
+    """SPEC.md "User codecs", the example: the largest magnitude h, and signed codes in −levels…levels of it."""
+
+    def __init__(self, bits, block):
+        self.bits, self.block, self.levels = bits, block, F32(2 ** (bits - 1) - 1)
+
+    def block_bytes(self, size):
+        return 4 + -(-size * self.bits // 8)
+
+    def encode_block(self, x, first, draws):
+        if not np.isfinite(x).all():
+            return np.array([NAN], "<f4").tobytes() + bytes(self.block_bytes(len(x)) - 4)
+        h = np.abs(x).max()
+        codes = np.clip(np.nan_to_num(np.rint(x / h * self.levels)), -self.levels - 1, self.levels)
+        codes = codes.astype(np.int64) % 2**self.bits
+        return np.array([h], "<f4").tobytes() + pack_codes(codes, self.bits)
+
+    def decode_block(self, data, size, first, draws):
+        (h,) = np.frombuffer(data[:4], "<f4")
+        if not np.isfinite(h):
+            return np.full(size, NAN, np.float32)
+        codes = unpack_codes(data[4:], size, self.bits).astype(np.int64)
+        codes -= 2**self.bits * (codes > self.levels)
+        return codes.astype(np.float32) / self.levels * h
+
+
+class Range(Codec):
+    """The least element and a step: codes are steps above it. A range that overflows loses its block."""
+
+    def __init__(self, bits, block):
+        self.bits, self.block, self.levels = bits, block, F32(2**bits - 1)
+
+    def block_bytes(self, size):
+        return 8 + -(-size * self.bits // 8)
+
+    def encode_block(self, x, first, draws):
+        lo, step = x.min(), (x.max() - x.min()) / self.levels
+        if not (np.isfinite(x).all() and np.isfinite(step)):
+            return np.array([NAN, 0], "<f4").tobytes() + bytes(self.block_bytes(len(x)) - 8)
+        codes = np.clip(np.nan_to_num(np.rint((x - lo) / step), posinf=self.levels), 0, self.levels)
+        return np.array([lo, step], "<f4").tobytes() + pack_codes(codes, self.bits)
+
+    def decode_block(self, data, size, first, draws):
+        lo, step = np.frombuffer(data[:8], "<f4")
+        if not (np.isfinite(lo) and np.isfinite(step)):
+            return np.full(size, NAN, np.float32)
+        y = lo + unpack_codes(data[8:], size, self.bits).astype(np.float32) * step
+        return np.minimum(y, np.finfo(np.float32).max)
+
+
 class MinMaxReference(Codec):
     """reference.md "MinMaxUInt8": the reference system's formula, faults included."""
 

@@ -1,5 +1,6 @@
-// The lowering against the oracle: every algorithm of Inputs/ and algorithms/ means the same at the
-// bagua, chunk and sched levels, bit for bit, and costs what its formula says.
+// The lowering against the oracle: every algorithm of Inputs/, algorithms/ and of tests/algorithms
+// means the same at the bagua, chunk and sched levels, bit for bit, and costs what its formula
+// says.
 #include "CompilerTestSupport.h"
 
 #include "bagua/compiler/Pipelines.h"
@@ -18,7 +19,8 @@ using namespace bagua::compiler;
 
 std::vector<std::string> algorithmFiles() {
   std::vector<std::string> files;
-  for (const char *folder : {"/tests/compiler/Conversion/BaguaToChunk/Inputs", "/algorithms"})
+  for (const char *folder : {"/tests/compiler/Conversion/BaguaToChunk/Inputs", "/algorithms",
+                             "/tests/algorithms/Inputs"})
     for (const auto &entry :
          std::filesystem::directory_iterator(std::string(BAGUA_SOURCE_DIR) + folder))
       if (entry.path().extension() == ".mlir")
