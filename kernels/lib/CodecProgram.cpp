@@ -39,26 +39,6 @@ std::string outside(const char *what, const char *range, size_t got) {
   return std::string(what) + " expects " + range + ", got " + std::to_string(got);
 }
 
-/// q saturated, rounded, as a word. NaN stays NaN, whose low bits are 0: its code is 0.
-MapProgram encodeToWords(const CodecProgram &codec) {
-  MapProgram program = codec.encode;
-  const CodeRange range = codeRange(codec);
-  auto add = [&](MapOp op, size_t a, size_t b) {
-    program.code.push_back({op, static_cast<uint16_t>(a), static_cast<uint16_t>(b), 0});
-    return program.code.size() - 1;
-  };
-  auto constant = [&](float value) {
-    program.constants.push_back(static_cast<double>(value));
-    return add(MapOp::Constant, program.constants.size() - 1, 0);
-  };
-  size_t value = program.outputs[0];
-  value = add(MapOp::Max, value, constant(range.lowest));
-  value = add(MapOp::Min, value, constant(range.highest));
-  value = add(MapOp::Add, value, constant(kCodeShift));
-  program.outputs[0] = static_cast<uint16_t>(value);
-  return program;
-}
-
 /// Input 0 is a word whose code lies above the least: unpacking need not extend signs.
 MapProgram decodeFromWords(const CodecProgram &codec) {
   MapProgram program;
@@ -148,10 +128,10 @@ FindError findCodec(std::string_view name, std::shared_ptr<const CodecProgram> p
     if (FindError code = chooseTarget(target, error); code != FindError::None)
       return code;
     prepared->runs = &mapTileRuns(target, DType::F32);
-    prepared->encode = encodeToWords(*program);
+    prepared->blocks = &blockRuns(target);
     prepared->decode = decodeFromWords(*program);
     prepared->statsPlan = planMap(program->stats, *prepared->runs, sizeof(float));
-    prepared->encodePlan = planMap(prepared->encode, *prepared->runs, sizeof(float));
+    prepared->encodePlan = planMap(program->encode, *prepared->runs, sizeof(float));
     prepared->decodePlan = planMap(prepared->decode, *prepared->runs, sizeof(float));
   }
   result.packing = codecPacking(*program);

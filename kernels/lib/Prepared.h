@@ -1,6 +1,7 @@
 // What a launch of bytecode needs: made by findMap() and findCodec(), read by the run functions.
 #pragma once
 
+#include "Runs.h"
 #include "bagua/kernels/CodecProgram.h"
 #include "common/MapPlan.h"
 
@@ -13,11 +14,12 @@ struct PreparedProgram {
   MapPlan plan;                          ///< Of `map`; the reference needs none.
 
   std::shared_ptr<const CodecProgram> codec; ///< Null for maps.
-  /// The codec's programs between numbers and code words (common/CodecWords.h), and all plans; the
-  /// reference needs none.
-  MapProgram encode, decode;
+  /// The codec's program from code words (common/CodecWords.h), and all plans; the reference needs
+  /// none.
+  MapProgram decode;
   MapPlan statsPlan, encodePlan, decodePlan;
   const MapTileRuns *runs = nullptr;
+  const BlockRuns *blocks = nullptr;
 };
 
 struct CodecProgramRuns {

@@ -5,6 +5,7 @@
 #include "bagua/kernels/Kernels.h"
 #include "common/MapPlan.h"
 
+#include <cstddef>
 #include <cstdint>
 
 namespace bagua::kernels {
@@ -25,6 +26,17 @@ struct ReductionRuns {
   Kernel::Run dot, norm, allFinite, randomUniform;
 };
 
+/// Of codec programs, on f32 that may be unaligned.
+struct BlockRuns {
+  bool (*allFinite)(const std::byte *x, size_t count);
+  /// By BlockReduction: partial i % 64 takes element i, in order.
+  void (*fold[3])(const std::byte *x, size_t count, float *partials);
+  /// Words (common/CodecWords.h) of numbers, saturated and rounded; of NaN, that of 0.
+  void (*toWords)(const float *q, size_t count, float lowest, float highest, uint32_t *words);
+  /// bytes[i] = words[i] & mask, which is below 256.
+  void (*narrow)(const uint32_t *words, size_t count, uint32_t mask, uint8_t *bytes);
+};
+
 /// Bits of the Highway targets that the sources below were compiled for.
 int64_t compiledTargets();
 
@@ -43,6 +55,7 @@ const CodecRuns &signRuns(int64_t target);
 const CodecRuns &topKRuns(int64_t target);
 const CodecRuns &randKRuns(int64_t target);
 const MapTileRuns &mapTileRuns(int64_t target, DType dtype);
+const BlockRuns &blockRuns(int64_t target);
 
 const ElementwiseRuns &elementwiseReference();
 const ReductionRuns &reductionReference(DType dtype);

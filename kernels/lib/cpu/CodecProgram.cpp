@@ -1,9 +1,10 @@
 // Codec programs in pieces that stay in the first-level cache. All arithmetic is in the steps of
-// cpu/Map.cpp, so this needs no code for each instruction set.
+// cpu/Map.cpp and in cpu/Blocks.cpp, so this needs no code for each instruction set.
 #include "Prepared.h"
 #include "Runs.h"
 #include "common/CodecWords.h"
 #include "common/MapTiles.h"
+#include "common/Partials.h"
 
 #include <algorithm>
 
@@ -12,8 +13,7 @@ namespace {
 
 /// Elements worked on at a time: whole bytes of codes, whole rounds of the partials.
 constexpr size_t kPiece = 1024;
-constexpr size_t kPartialCount = 64;
-static_assert(kPiece % kPartialCount == 0 && kPartialCount * sizeof(float) >= kMapVectorBytesMax);
+static_assert(kPiece % kPartials == 0 && kPartials * sizeof(float) >= kMapVectorBytesMax);
 
 using Tiles = MapTiles<float>;
 
@@ -33,22 +33,16 @@ void combine(const MapTileRuns &runs, MapTileOp op, float *a, float *b, size_t c
   (kFinish ? runs.toOutput : runs.toSlot)[static_cast<size_t>(op)](operands, step, count);
 }
 
-bool allFinite(const std::byte *x, size_t count) {
-  uint32_t carry = 0; // Out of the exponent, if that is all ones.
-  for (size_t i = 0; i < count; ++i)
-    carry |= (loadOne<uint32_t>(x, i) & 0x7f800000u) + 0x00800000u;
-  return carry >> 31 == 0;
-}
-
 /// What each output of `stats` is over the block.
 void reduceBlock(const PreparedProgram &prepared, const std::byte *x, size_t count,
                  float *reduced) {
   const CodecProgram &codec = *prepared.codec;
   const size_t outputs = codec.reductions.size();
   alignas(kMapVectorBytesMax) float values[kMapOutputsMax][kPiece];
-  alignas(kMapVectorBytesMax) float partials[kMapOutputsMax][kPartialCount];
+  alignas(kMapVectorBytesMax) float partials[kMapOutputsMax][kPartials];
   MapTileOp ops[kMapOutputsMax];
-  float start[kMapOutputsMax];
+  bool elements[kMapOutputsMax]; // The output is the element itself: read where it is.
+  bool computes = false;
   const float infinity = std::numeric_limits<float>::infinity();
   Tiles tiles(codec.stats, prepared.statsPlan);
   tiles.setUniforms({}, [](size_t) { return 0.0f; });
@@ -57,39 +51,28 @@ void reduceBlock(const PreparedProgram &prepared, const std::byte *x, size_t cou
     ops[k] = reduction == BlockReduction::Max   ? MapTileOp::Max
              : reduction == BlockReduction::Min ? MapTileOp::Min
                                                 : MapTileOp::Add;
-    start[k] = reduction == BlockReduction::Max   ? -infinity
-               : reduction == BlockReduction::Min ? infinity
-                                                  : 0.0f;
-    std::fill_n(partials[k], kPartialCount, start[k]);
+    std::fill_n(partials[k], kPartials,
+                reduction == BlockReduction::Max   ? -infinity
+                : reduction == BlockReduction::Min ? infinity
+                                                   : 0.0f);
     tiles.setOutput(k, bytesAt(values[k]));
+    elements[k] = codec.stats.code[codec.stats.outputs[k]].op == MapOp::Input;
+    computes = computes || !elements[k];
   }
   for (size_t done = 0; done < count; done += kPiece) {
-    const size_t pieceCount = std::min(kPiece, count - done);
-    tiles.setInput(0, x + done * sizeof(float));
-    tiles.run(0, pieceCount);
-    for (size_t k = 0; k < outputs; ++k) {
-      size_t part = pieceCount;
-      size_t whole = part / kPartialCount * kPartialCount;
-      // The order of minima and maxima does not matter; that of sums does.
-      for (; ops[k] != MapTileOp::Add && whole == part && part % (2 * kPartialCount) == 0;
-           part /= 2, whole /= 2)
-        combine(*prepared.runs, ops[k], values[k], values[k] + part / 2, part / 2, values[k]);
-      for (size_t i = 0; i < whole; i += kPartialCount)
-        combine(*prepared.runs, ops[k], partials[k], values[k] + i, kPartialCount, partials[k]);
-      if (whole < part) { // The last partials take nothing more.
-        alignas(kMapVectorBytesMax) float rest[kPartialCount];
-        std::copy_n(values[k] + whole, part - whole, rest);
-        std::copy_n(partials[k] + (part - whole), kPartialCount - (part - whole),
-                    rest + (part - whole));
-        alignas(kMapVectorBytesMax) float sums[kPartialCount];
-        combine(*prepared.runs, ops[k], partials[k], rest, kPartialCount, sums);
-        std::copy_n(sums, part - whole, partials[k]);
-      }
+    const size_t part = std::min(kPiece, count - done);
+    const std::byte *piece = x + done * sizeof(float);
+    if (computes) {
+      tiles.setInput(0, piece);
+      tiles.run(0, part);
     }
+    for (size_t k = 0; k < outputs; ++k)
+      prepared.blocks->fold[static_cast<size_t>(codec.reductions[k])](
+          elements[k] ? piece : bytesAt(values[k]), part, partials[k]);
   }
   for (size_t k = 0; k < outputs; ++k) {
-    for (size_t width = kPartialCount / 2; width > 0; width /= 2) {
-      alignas(kMapVectorBytesMax) float upper[kPartialCount] = {};
+    for (size_t width = kPartials / 2; width > 0; width /= 2) {
+      alignas(kMapVectorBytesMax) float upper[kPartials] = {};
       std::copy_n(partials[k] + width, width, upper);
       combine(*prepared.runs, ops[k], partials[k], upper, std::max(width, prepared.runs->lanes),
               partials[k]);
@@ -102,7 +85,7 @@ void reduceBlock(const PreparedProgram &prepared, const std::byte *x, size_t cou
 bool makeHeaders(const PreparedProgram &prepared, const std::byte *x, size_t count,
                  float *headers) {
   const CodecProgram &codec = *prepared.codec;
-  if (!allFinite(x, count))
+  if (!prepared.blocks->allFinite(x, count))
     return false;
   float reduced[kMapOutputsMax];
   reduceBlock(prepared, x, count, reduced);
@@ -118,28 +101,19 @@ bool makeHeaders(const PreparedProgram &prepared, const std::byte *x, size_t cou
   return finite;
 }
 
-/// Low bytes of `count` words, a multiple of 8.
-void narrow(const uint32_t *words, size_t count, uint32_t mask, uint8_t *bytes) {
-  size_t i = 0;
-  for (; i + 16 <= count; i += 16) // Compilers make vectors of the inner loop.
-    for (size_t j = 0; j < 16; ++j)
-      bytes[i + j] = static_cast<uint8_t>(words[i + j] & mask);
-  for (; i < count; ++i)
-    bytes[i] = static_cast<uint8_t>(words[i] & mask);
-}
-
 /// Packs the low bits of `count` words; their array has room for full groups of eight.
-void packWords(uint32_t *words, size_t count, int bits, std::byte *target) {
+void packWords(const BlockRuns &blocks, uint32_t *words, size_t count, int bits,
+               std::byte *target) {
   const size_t bytes = (count * static_cast<size_t>(bits) + 7) / 8;
   const uint32_t mask = (1u << bits) - 1;
   std::fill(words + count, words + (count + 7) / 8 * 8, 0u);
   if (bits <= 8) {
-    alignas(16) uint8_t codes[kPiece];
-    narrow(words, (count + 7) / 8 * 8, mask, codes);
     if (bits == 8) {
-      std::memcpy(target, codes, bytes);
+      blocks.narrow(words, count, mask, reinterpret_cast<uint8_t *>(target));
       return;
     }
+    alignas(16) uint8_t codes[kPiece];
+    blocks.narrow(words, (count + 7) / 8 * 8, mask, codes);
     const size_t step = static_cast<size_t>(bits);
     for (size_t g = 0; g * step < bytes; ++g) {
       const uint64_t group = packGroup(loadOne<uint64_t>(bytesAt(codes), g), bits);
@@ -206,15 +180,18 @@ void unpackWords(const std::byte *source, size_t count, int bits, bool signedCod
 void encodeBlock(const PreparedProgram &prepared, const float *headers, const std::byte *x,
                  size_t count, std::byte *codes) {
   const int bits = prepared.codec->codeBits;
+  const CodeRange range = codeRange(*prepared.codec);
+  alignas(kMapVectorBytesMax) float numbers[kPiece];
   alignas(kMapVectorBytesMax) uint32_t words[kPiece];
-  Tiles tiles(prepared.encode, prepared.encodePlan);
+  Tiles tiles(prepared.codec->encode, prepared.encodePlan);
   tiles.setUniforms({}, [&](size_t k) { return headers[k - 1]; });
-  tiles.setOutput(0, bytesAt(words));
+  tiles.setOutput(0, bytesAt(numbers));
   for (size_t done = 0; done < count; done += kPiece) {
     const size_t part = std::min(kPiece, count - done);
     tiles.setInput(0, x + done * sizeof(float));
     tiles.run(0, part);
-    packWords(words, part, bits, codes + done * static_cast<size_t>(bits) / 8);
+    prepared.blocks->toWords(numbers, part, range.lowest, range.highest, words);
+    packWords(*prepared.blocks, words, part, bits, codes + done * static_cast<size_t>(bits) / 8);
   }
 }
 

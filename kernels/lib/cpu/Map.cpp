@@ -10,7 +10,7 @@
 #define HWY_TARGET_INCLUDE "cpu/Map.cpp"
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
-#include "hwy/highway.h"
+#include "cpu/Minima-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace bagua::kernels {
@@ -45,22 +45,6 @@ template <class D, class V> HWY_INLINE V fused(D d, V a, V b, V c) {
     x[i] = std::fma(x[i], y[i], z[i]);
   return hn::Load(d, x);
 #endif
-}
-
-/// Whatever hardware does to NaN and to zeros of both signs: its minima of (a, b) and of (b, a) are
-/// one number, or the two zeros, or, on x86, the NaN and the other operand. Joining the bits of two
-/// equal numbers changes nothing, of zeros it keeps the sign, of a NaN it makes a NaN.
-template <class D, class V> HWY_INLINE V minimum([[maybe_unused]] D d, V a, V b) {
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR
-  return hn::Or(hn::Min(a, b), hn::Min(b, a));
-#else
-  const V least = hn::IfThenElse(hn::Lt(a, b), a, b); // b if it is NaN.
-  const V zeros = hn::IfThenElse(hn::Eq(a, b), hn::Or(a, b), least);
-  return hn::IfThenElse(hn::IsNaN(a), a, zeros);
-#endif
-}
-template <class D, class V> HWY_INLINE V maximum(D d, V a, V b) {
-  return hn::Neg(minimum(d, hn::Neg(a), hn::Neg(b)));
 }
 
 template <class D, class V> HWY_INLINE V signOf(D d, V a) {
