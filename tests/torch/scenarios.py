@@ -998,6 +998,317 @@ def refused_owner(schedule, kind):
     return {"error": None}
 
 
+class Counting(nn.Module):
+    """Weights that steps change by whole numbers: sums of them are exact."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(3, 5).to(dtype) for _ in range(3))
+        with torch.no_grad():
+            for number, p in enumerate(self.parameters()):
+                p.copy_(torch.arange(p.numel()).reshape(p.shape) % 7 - number)
+
+    def forward(self, scale):
+        return sum((p * scale).sum() for p in self.parameters())
+
+    def flat(self):
+        return torch.cat([p.detach().reshape(-1) for p in self.parameters()])
+
+
+def count_steps(model, optimizer, steps, pause=0.0):
+    """So many steps; each adds rank + 1 to every weight."""
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(-(bagua.rank() + 1.0)).backward()
+        optimizer.step()
+        time.sleep(pause)
+
+
+def counting(schedule, dtype="float64", lr=1.0, **options):
+    model = Counting(getattr(torch, dtype))
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    return bagua.wrap(model, optimizer, algorithm=schedule, bucket_bytes=100, **options)
+
+
+@scenario
+def rounds_of_uneven_ranks(schedule, steps, pauses=(0.0,), dtype="float64", **options):
+    """B68: ranks make different numbers of steps, at different paces, then stop: twice, which is once."""
+    model, optimizer = counting(schedule, dtype, **options)
+    start = model.flat().tolist()
+    rank = bagua.rank()
+    with bagua.asynchronous(model):
+        count_steps(model, optimizer, steps[rank], pauses[rank % len(pauses)])
+    end = model.flat().tolist()
+    stats = bagua.stats(model)
+    bagua.stop(model)
+    bagua.stop(model)
+    again = model.flat().tolist()
+    return {
+        "start": start,
+        "end": end,
+        "again": again,
+        "step": stats["step"],
+        "rounds": stats["rounds"],
+        "wire": stats["bytes_wire"],
+        "runs": [snapshot.binding.statistics()["runs"] for snapshot in bagua.job(model).rounds.snapshots],
+        "formula": bagua.job(model).rounds.wire_bytes(0),
+    }
+
+
+@scenario
+def rounds_by_steps(schedule, interval, warmup, steps=23):
+    """Rounds that count steps against all ranks' training written down once more, here."""
+    rank, world, staleness = bagua.rank(), bagua.world(), 2
+    model, optimizer = make(small_model(), schedule, wrap=False)
+    bagua.wrap(model, optimizer, algorithm=schedule, bucket_bytes=1024, interval=interval, warmup=warmup)
+    copies = [small_model() for _ in range(world)]
+    optimizers = [torch.optim.SGD(c.parameters(), lr=0.1, momentum=0.9) for c in copies]
+    begun_at, differences, due, begun, equal = None, None, False, 0, []
+    for step in range(1, steps + 1):
+        train(model, optimizer, rank, 1, first=step)
+        for r, (copy, opt) in enumerate(zip(copies, optimizers)):
+            x, y = data(r, step)
+            opt.zero_grad()
+            functional.cross_entropy(copy(x), y).backward()
+            opt.step()
+        due = due or (step % interval == 0 and step >= warmup)
+        with torch.no_grad():
+            if begun_at is not None and step == begun_at + staleness:
+                for copy, difference in zip(copies, differences):
+                    for p, d in zip(copy.parameters(), difference):
+                        p.add_(d)
+                begun_at = None
+            if due and begun_at is None:
+                means = [sum(ps[1:], ps[0]) / world for ps in zip(*(c.parameters() for c in copies))]
+                differences = [[m - p for m, p in zip(means, c.parameters())] for c in copies]
+                begun_at, due, begun = step, False, begun + 1
+        equal.append(digest(model) == digest(copies[rank]))
+    counted = bagua.job(model).rounds.begun
+    bagua.stop(model)
+    return {"equal": equal, "begun": begun, "counted": counted, "plain": digest(copies[0]) == digest(copies[1])}
+
+
+@scenario
+def rounds_end_with_a_fault(schedule, how):
+    """B68: one rank fails; the others train until they hear of it."""
+    model, optimizer = counting(schedule, interval=1)
+    rounds = bagua.job(model).rounds
+
+    def fail():
+        with open(os.path.join(sys.argv[3], "victim"), "w", encoding="utf-8") as file:
+            file.write(repr(time.time()))
+        if how == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise ZeroDivisionError("a fault of the job's own\nin two lines")
+
+    def steps():
+        for step in range(100000):
+            count_steps(model, optimizer, 1, 0.002)
+            if bagua.rank() == 1 and step >= 20 and rounds.under_way:
+                fail()
+
+    if how == "scope":
+        with bagua.asynchronous(model):
+            steps()
+    elif how == "finally":
+        try:
+            steps()
+        finally:
+            bagua.shutdown()
+    else:
+        steps()
+    return {}
+
+
+@scenario
+def rounds_stall(schedule):
+    """A rank stays in user code while the others wait at the bound of staleness."""
+    model, optimizer = counting(schedule, interval=1)
+    count_steps(model, optimizer, 3)
+    if bagua.rank() == 1:
+        time.sleep(8)
+    count_steps(model, optimizer, 20)
+    bagua.stop(model)
+    return {}
+
+
+@scenario
+def rounds_and_evaluation(schedule):
+    """Nothing changes but in optimizer.step(); a round gets on while the trainer does something else; BatchNorm's
+    statistics stay each rank's own."""
+    torch.manual_seed(5)
+    model = nn.Sequential(nn.Linear(12, 6), nn.BatchNorm1d(6), nn.Linear(6, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    bagua.wrap(model, optimizer, algorithm=schedule, interval=1)
+    rank, changed, evaluated = bagua.rank(), 0, []
+    for step in range(30):
+        x, y = data(rank, step)
+        optimizer.zero_grad()
+        functional.cross_entropy(model(x), y).backward()
+        before = digest(model)
+        optimizer.step()
+        after = digest(model)
+        changed += after != before
+        model.eval()
+        with torch.no_grad():
+            outputs = []
+            for _ in range(3):
+                outputs.append(model(x).tolist())
+                time.sleep(0.002)
+        model.train()
+        evaluated.append(outputs[0] == outputs[1] == outputs[2] and digest(model) == after)
+    rounds = bagua.job(model).rounds
+    while not rounds.under_way:
+        train(model, optimizer, rank, 1)
+    in_background = None
+    if rounds.counts_steps:  # Else others may be at the round before, and begin this one only if they go on.
+        deadline = time.monotonic() + 20
+        while rounds.snapshots[0].binding.statistics()["runs"] < rounds.begun and time.monotonic() < deadline:
+            time.sleep(0.01)
+        in_background = rounds.snapshots[0].binding.statistics()["runs"] == rounds.begun
+    trained = [b.tolist() for b in model.buffers()]
+    bagua.stop(model)
+    return {
+        "changed": changed,
+        "evaluated": evaluated,
+        "in_background": in_background,
+        "trained": trained,
+        "stopped": [b.tolist() for b in model.buffers()],
+        "rounds": bagua.stats(model)["rounds"],
+        "weights": digest(model),
+    }
+
+
+@scenario
+def rounds_again(schedule):
+    """Stopped rounds rest; the scope begins them again."""
+    model, optimizer = counting(schedule, interval=1)
+    count_steps(model, optimizer, 10)
+    bagua.stop(model)
+    counts = [bagua.stats(model)["rounds"]]
+    count_steps(model, optimizer, 10 * (bagua.rank() + 1))
+    counts.append(bagua.stats(model)["rounds"])
+    with bagua.asynchronous(model):
+        count_steps(model, optimizer, 10)
+    counts.append(bagua.stats(model)["rounds"])
+    with bagua.asynchronous(model):
+        pass
+    counts.append(bagua.stats(model)["rounds"])
+    bagua.barrier("stopped, so that ranks may wait for each other")
+    return {"rounds": counts, "end": model.flat().tolist()}
+
+
+@scenario
+def rounds_of_two_models(schedule, steps):
+    """Two models in turn, two forwards before a backward, accumulation under no_sync, evaluation: nobody waits for ever,
+    and ranks stop one model after the other."""
+    rank = bagua.rank()
+    generator, critic = small_model(1), small_model(2)
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.05) for m in (generator, critic)]
+    for m, optimizer in zip((generator, critic), optimizers):
+        bagua.wrap(m, optimizer, algorithm=schedule, interval=3)
+    for step in range(steps[rank]):
+        x, y = data(rank, step)
+        optimizers[1].zero_grad()
+        (functional.cross_entropy(critic(x), y) + functional.cross_entropy(critic(x * 0.5), y)).backward()
+        optimizers[1].step()
+        optimizers[0].zero_grad()
+        first, second = generator(x), generator(-x)
+        with bagua.no_sync(generator):
+            functional.cross_entropy(first, y).backward()
+        functional.cross_entropy(second, y).backward()
+        generator.eval()
+        generator(x)
+        generator.train()
+        critic(x)
+        optimizers[0].step()
+        time.sleep(0.001 * (rank + 1))
+    bagua.stop(generator)
+    bagua.stop(critic)
+    return {"rounds": [bagua.stats(m)["rounds"] for m in (generator, critic)]}
+
+
+@scenario
+def rounds_and_checkpoints(schedule, path):
+    """A checkpoint while a round is under way, loading then, and loading when rounds have stopped."""
+    records, log = [], logging.getLogger("bagua")
+    handler = logging.Handler()
+    handler.emit = lambda record: records.append(record.getMessage())
+    log.addHandler(handler)
+    model, optimizer = counting(schedule, interval=1)
+    rounds = bagua.job(model).rounds
+    while not rounds.under_way or rounds.begun < 3:
+        count_steps(model, optimizer, 1)
+    before = model.flat().tolist()
+    during = optimizer.state_dict()["bagua"]
+    try:
+        optimizer.load_state_dict(optimizer.state_dict())
+        refused = None
+    except bagua.FailedPreconditionError as error:
+        refused = str(error)
+    unchanged = model.flat().tolist() == before
+    bagua.stop(model)
+    saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    torch.save(saved, f"{path}.{bagua.rank()}")
+    stopped = model.flat().tolist()
+    begun = rounds.begun
+    count_steps(model, optimizer, 4)
+    loaded = torch.load(f"{path}.{bagua.rank()}")
+    model.load_state_dict(loaded["model"])
+    optimizer.load_state_dict(loaded["optimizer"])
+    log.removeHandler(handler)
+    state = rounds.snapshots[0].states[0]
+    value = torch.zeros(1, dtype=torch.float64)
+    rounds.snapshots[0].binding.read_state(state["index"], value.data_ptr(), 8)
+    return {
+        "warnings": records,
+        "during": sorted({v.item() for v in during["states"]["values"]["rounds"].values()}),
+        "refused": refused,
+        "unchanged": unchanged,
+        "loaded": model.flat().tolist() == stopped,
+        "step": bagua.stats(model)["step"] == saved["optimizer"]["bagua"]["step"],
+        "counted": [value.item(), begun],
+    }
+
+
+@scenario
+def rounds_refuse(schedule, call):
+    """Calls in which ranks would wait for each other while rounds go by each rank's clock."""
+    model, optimizer = counting(schedule, interval=1)
+    other, other_optimizer = make(small_model(), "gradient_allreduce")  # None has begun yet.
+    bagua.barrier()
+    while bagua.job(model).rounds.begun == 0:
+        count_steps(model, optimizer, 1)
+    try:
+        if call == "barrier":
+            bagua.barrier()
+        elif call == "broadcast":
+            bagua.broadcast(torch.zeros(3))
+        elif call == "wrap":
+            make(small_model(), "bytegrad")
+        else:
+            train(other, other_optimizer, bagua.rank(), 1)
+        message = None
+    except bagua.FailedPreconditionError as error:
+        message = str(error)
+    bagua.stop(model)
+    return {"message": message}
+
+
+@scenario
+def rounds_after_warm_up(schedule, odd_step):
+    """Steps that wait for each other are counted; later ones are each rank's own."""
+    model, optimizer = counting(schedule, interval=2, warmup=5)
+    start = model.flat().tolist()
+    for step in range(12):
+        count_steps(model, optimizer, 1)
+        if bagua.rank() == 1 and step == odd_step:
+            optimizer.step()
+    warm = model.flat().tolist()
+    bagua.stop(model)
+    return {"start": start, "warm": warm, "end": model.flat().tolist(), "rounds": bagua.stats(model)["rounds"]}
+
+
 def serve(folder):
     """Runs one scenario after another, as request0.json, request1.json, … appear; an empty request ends it."""
     number = 0

@@ -41,7 +41,8 @@ public:
   /// Hands an idle task over. Tasks begin in the order of these calls. No allocation, no lock.
   void post(Task &task);
   /// True when `task` is done, or, with `untilGate`, can get no further before a gate opens; false
-  /// when `slice` has passed. Drives if nobody else does.
+  /// when `slice` has passed. Drives if nobody else does, but for a slice of 0 beside a progress
+  /// thread.
   bool wait(Task &task, std::chrono::nanoseconds slice, bool untilGate = false);
   /// Makes a sleeping driver look again.
   void ring() { doorbell_->ring(); }

@@ -171,7 +171,8 @@ BAGUA_API bagua_code bagua_set_parameter(bagua_binding *binding, const bagua_par
  * (weights and states it changes) is left out. See needs_finite in bagua_schedule_info. */
 BAGUA_API bagua_code bagua_open_gate(bagua_binding *binding, bagua_gate gate, int finite);
 /* Drives communication until the running program has finished (BAGUA_OK; also if none runs), an
- * error, or `slice_ms` >= 0 passed (BAGUA_PENDING); callers loop so that signals are seen. */
+ * error, or `slice_ms` >= 0 passed (BAGUA_PENDING); callers loop so that signals are seen. With 0
+ * it only looks. */
 BAGUA_API bagua_code bagua_wait(bagua_binding *binding, int64_t slice_ms);
 /* The same, but BAGUA_OK also when the program can get no further before a gate is opened: what
  * stands before the gate on its queue is done, such as an update of the gradient. */

@@ -160,6 +160,8 @@ bool Engine::wait(Task &task, nanoseconds slice, bool untilGate) {
   auto done = [&] { return task.state() == Task::State::Done || (untilGate && task.atGate()); };
   if (done())
     return true;
+  if (slice <= nanoseconds::zero() && progress_.joinable())
+    return false; // Only a look: the progress thread need not give way.
   auto deadline = std::chrono::steady_clock::now() + slice;
   Role role(*this, deadline, done);
   if (!role.held())

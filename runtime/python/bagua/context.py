@@ -98,6 +98,7 @@ class Context:
         self._handle = handle
         self._pid = os.getpid()
         self.bindings = []
+        self.rounds = []  # Of async handlers (bagua.torch): they look after each other.
 
     def handle_for(self, call):
         """The handle, for a call of this name; raises where the context cannot be used any more."""

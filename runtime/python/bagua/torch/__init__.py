@@ -8,6 +8,7 @@ The loop does not change. Under torchrun, bagua-run, or alone.
 """
 
 import atexit
+import contextlib
 import os
 import sys
 
@@ -47,13 +48,18 @@ def init(**options):
     atexit.register(_at_exit)
 
 
+def _named(error):
+    lines = str(error).strip().splitlines()
+    return type(error).__name__ + (f": {lines[0][:300]}" if lines else "")
+
+
 def _at_exit():
     """The last thing of a script: peers that wait for one that failed learn why."""
     error = getattr(sys, "last_value", None)  # Set by the interpreter for an exception that nobody caught.
-    if error is not None and _context is not None and not hasattr(sys, "ps1"):
-        lines = str(error).strip().splitlines()
-        _context.abort(f"ended with {type(error).__name__}" + (f": {lines[0][:300]}" if lines else ""))
-    shutdown()
+    failed = error is not None and _context is not None and not hasattr(sys, "ps1")
+    if failed:
+        _context.abort(f"ended with {_named(error)}")
+    _shut_down(stop_rounds=not failed)
 
 
 def _current(call):
@@ -121,10 +127,15 @@ def wrap(
     rank's gradients are not finite changes neither, on any rank, and skips the optimizer's update if it moves weights;
     so does a step whose `optimizer.step()` is skipped. `stats()["non_finite"]` counts such steps.
 
+    Where an algorithm has an `async` handler, its rounds run beside the steps from here on, and ranks need not make
+    equally many steps, but for those in which another handler sends something (a warm-up): see asynchronous().
+    Buffers are left to each rank.
+
     Algorithm state is this rank's and lies in `optimizer.state_dict()["bagua"]`: save and load a file for each rank.
     Loading is collective; with as many ranks training goes on bit for bit, else each state's on_resize decides."""
     algorithm_options = {**(algorithm_options or {}), **options}
     context = _current("wrap()")
+    _refuse_beside_rounds("wrap()")
     _jobs.append(_wrap(context, model, optimizer, algorithm, bucket_bytes, broadcast_buffers, algorithm_options))
     return model, optimizer
 
@@ -151,6 +162,39 @@ def no_sync(model):
     return job(model).no_sync()
 
 
+def _refuse_beside_rounds(call):
+    for rounds in _current(call).rounds:
+        rounds.refuse_collective(f"bagua.{call}")
+
+
+@contextlib.contextmanager
+def asynchronous(model):
+    """Scope in which the rounds of the model's `async` handler run beside its steps; on leaving it, stop(model). Rounds
+    run from wrap() on: the scope begins them again where they have been stopped.
+
+    A rank that leaves the scope with an exception tells the others, which then fail with its name; it waits for nobody.
+    Nothing else where the algorithm has no `async` handler."""
+    this = job(model)
+    this.start_rounds()
+    try:
+        yield model
+    except BaseException as error:
+        if this.rounds is not None and not (isinstance(error, SystemExit) and not error.code):
+            this.context.abort(f"left bagua.asynchronous with {_named(error)}")
+            raise
+        this.stop_rounds()
+        raise
+    this.stop_rounds()
+
+
+def stop(model):
+    """Ends the rounds of the model's `async` handler on all ranks. Collective; idempotent; shutdown() does it for every
+    model. A rank that has stopped takes part in rounds, with weights at rest, until all ranks have; what rounds have
+    brought is then in the weights, on all ranks, and the last one was of the final weights of all. Ranks may have made
+    different numbers of steps. It waits at most the step timeout for the others' next round."""
+    job(model).stop_rounds()
+
+
 def pause_timeout():
     """Context in which deadlines do not run, for long work outside communication (a checkpoint, an evaluation)."""
     return _current("pause_timeout()").pause_timeout()
@@ -158,12 +202,14 @@ def pause_timeout():
 
 def barrier(what="barrier"):
     """Blocks until every rank is here."""
+    _refuse_beside_rounds("barrier()")
     _current("barrier()").barrier(what)
 
 
 def broadcast(tensor, root=0):
     """Root's tensor to all, in place. Collective; the tensor must be contiguous and on the CPU."""
     context = _current("broadcast()")
+    _refuse_beside_rounds("broadcast()")
     if not tensor.is_contiguous() or tensor.device.type != "cpu":
         raise InvalidArgumentError("broadcast expects a contiguous tensor on the CPU")
     context.broadcast(tensor.data_ptr(), tensor.numel() * tensor.element_size(), root)
@@ -175,10 +221,23 @@ def write_trace(path):
 
 
 def shutdown():
-    """Says goodbye to the peers; also at exit. Idempotent."""
+    """Stops the rounds of all models (see stop()) and says goodbye to the peers; also at exit. Idempotent. While an
+    exception is on its way, in a `finally`, it stops no rounds but tells the others of the exception."""
+    error = sys.exc_info()[1]
+    if error is not None and _context is not None and any(rounds.active for rounds in _context.rounds):
+        _context.abort(f"shut down because of {_named(error)}")
+    _shut_down(stop_rounds=error is None)
+
+
+def _shut_down(stop_rounds):
     global _context, _was_shut_down  # pylint: disable=global-statement
     if _context is not None:
         context, _context = _context, None
         _was_shut_down = True
         _jobs.clear()
-        context.shutdown()
+        try:
+            for rounds in context.rounds if stop_rounds else []:
+                if rounds.failure is None:
+                    rounds.stop()
+        finally:
+            context.shutdown()

@@ -11,6 +11,7 @@ from ..context import Memory, all_finite
 from ..schedule import find_schedule
 from . import plan as planning
 from . import states as stating
+from .asynchronous import Rounds, states_of
 
 log = logging.getLogger("bagua")
 
@@ -49,8 +50,7 @@ class _Bucket:
             index,
             parameters,
         )
-        declared = schedule.info["states"]
-        self.states = [{**s, "initial": d["initial"]} for s, d in zip(self.binding.states(), declared)]
+        self.states = states_of(schedule, self.binding)
         self.missing = 0  # Gradients still expected in this backward.
         self.running = False
         self.failure = None  # The first error: every later call repeats it.
@@ -135,10 +135,11 @@ class _Job:
         self.updates = 0  # Calls of optimizer.step() that have returned, since wrap.
         self.synchronize = True  # False inside no_sync().
         programs = {program["event"]: program for program in schedule.info["programs"]}
+        is_async = programs.pop("async", None) is not None
         self.has_gradient = "gradient" in programs
         self.has_forward = "before_forward" in programs
         self.has_after_update = "after_update" in programs
-        self.broadcast_buffers = broadcast_buffers and self.has_gradient and context.world > 1
+        self.broadcast_buffers = broadcast_buffers and self.has_gradient and not is_async and context.world > 1
         self.forward_gates = programs.get("before_forward", {}).get("gates", [])
         self.gradient_gates = programs.get("gradient", {}).get("gates", [])
         if self.has_gradient and self.forward_gates:
@@ -150,7 +151,7 @@ class _Job:
         self.owns_update = schedule.info["owns_update"]
         self.needs_finite = schedule.info["needs_finite"]
         self.updates_weights = any("weight" in program["writes"] for program in programs.values())
-        if any(state["initial"] == "weight" for state in schedule.info["states"]):
+        if is_async or any(state["initial"] == "weight" for state in schedule.info["states"]):
             roles.add("weight")
         self.holds_weights = "weight" in roles
         # Read from the parameter group before each program, unless the caller gave a value.
@@ -173,6 +174,8 @@ class _Job:
             _Bucket(context, schedule, plan, index, roles, options) for index, plan in enumerate(plans)
         ]
         self.flag = _Flag(context) if self.needs_finite and context.world > 1 and self.buckets else None
+        self.rounds = Rounds(context, schedule, self.buckets, options) if is_async else None
+        self.told_of_rounds = False
 
         # The first synchronizing backward only watches: it counts how often each gradient is accumulated and in
         # which order buckets become ready; rank 0's order then holds for all.
@@ -246,6 +249,8 @@ class _Job:
                 result = step(*args, **kwargs)
             self.updates += 1
             self._after_update(finite)
+            if self.rounds is not None:
+                self.rounds.boundary(self.step)
             return result
 
         def wrapped_state_dict(_):
@@ -267,16 +272,37 @@ class _Job:
         optimizer.state_dict = types.MethodType(wrapped_state_dict, optimizer)
         optimizer.load_state_dict = types.MethodType(wrapped_load_state_dict, optimizer)
 
+    def start_rounds(self):
+        if self.rounds is not None:
+            self.rounds.start(self.step)
+
+    def stop_rounds(self):
+        if self.rounds is not None:
+            self.rounds.stop()
+
+    def _holders_of_states(self):
+        return self.buckets + (self.rounds.snapshots if self.rounds is not None else [])
+
     def state_dict(self):
+        if self.rounds is not None and self.rounds.under_way and not self.told_of_rounds:
+            self.told_of_rounds = True
+            log.warning(
+                "a checkpoint while a round of algorithm %r is under way has the weights without what the round will add: "
+                "no trained update is missing, but ranks may have added different rounds, and a resumed job is not the "
+                "same bit for bit; call bagua.stop(model) before if that matters",
+                self.schedule.name,
+            )
         state = {"step": self.step, "plan": self.plan}
         if self.schedule.info["states"]:
-            state["states"] = stating.export_states(self.context, self.buckets)
+            state["states"] = stating.export_states(self.context, self._holders_of_states())
         return state
 
     def load_state_dict(self, state):
         def places(plan):
             return sorted((p["name"], list(p["shape"])) for bucket in plan["buckets"] for p in bucket["parameters"])
 
+        if self.rounds is not None:
+            self.rounds.refuse_loading()
         for key in ("algorithm", "digest"):
             if state["plan"][key] != self.plan[key]:
                 log.warning("the checkpoint's %s is %s, this job's is %s", key, state["plan"][key], self.plan[key])
@@ -286,10 +312,14 @@ class _Job:
             )
         if self.schedule.info["states"]:
             if "states" in state:
-                stating.import_states(self.context, self.buckets, state["states"])
+                for rounds in self.context.rounds:
+                    rounds.refuse_collective("load_state_dict")
+                stating.import_states(self.context, self._holders_of_states(), state["states"])
             else:
                 log.warning("the checkpoint has no algorithm state: that of %r begins anew", self.schedule.name)
         self.step = state["step"]
+        if self.rounds is not None:
+            self.rounds.restart_interval(self.step)
 
     # ---- Forward ----
 
@@ -366,7 +396,7 @@ class _Job:
                     self.ready.append(bucket)
                 return
             bucket.missing -= 1
-            self._launch_ready()
+            self._launch_ready(self.launch_order)
 
         return hook
 
@@ -384,18 +414,21 @@ class _Job:
             view.copy_(gradient)  # zero_grad(set_to_none=True), or the user replaced it.
             slot.parameter.grad = view
 
-    def _launch_ready(self):
-        while self.next_launch < len(self.launch_order):
-            bucket = self.launch_order[self.next_launch]
+    def _launch_ready(self, order):
+        while self.next_launch < len(order):
+            bucket = order[self.next_launch]
             if bucket.missing > 0:
                 return
             self.next_launch += 1
-            self._compare_counts(bucket)
+            self._compare_counts(bucket, "gradient")
             if self.needs_finite:
                 self.locally_finite = self.locally_finite and bucket.is_finite()
             self._start(bucket, _capi.GRADIENT)
 
     def _start(self, bucket, event):
+        if self.rounds is None:  # Else the compiler has seen to it, or no round begins before its warm-up is over.
+            for rounds in self.context.rounds:
+                rounds.refuse_collective(f"a step of algorithm {self.schedule.name!r}")
         group = self.optimizer.param_groups[bucket.plan.group]
         for parameter in self.fed:
             value = _group_value(group, parameter)
@@ -403,9 +436,16 @@ class _Job:
                 bucket.set_parameter(parameter["name"], value)
         bucket.start(event, self.step)
 
-    def _compare_counts(self, bucket):
+    def _is_in_step(self, event):
+        """Whether ranks wait for each other in this step. The same on all: beside rounds, each may be at another step as
+        soon as the program of `event` sends nothing any more."""
+        if self.rounds is None or self.needs_finite:
+            return True
+        return any(bucket.binding.communicates(event, self.step) for bucket in self.buckets)
+
+    def _compare_counts(self, bucket, event):
         """A rank that skips or repeats an update would drift away unnoticed: the first bucket carries the counts."""
-        if bucket is self.buckets[0]:
+        if bucket is self.buckets[0] and self._is_in_step(event):
             bucket.compare(f"{self.backwards} backward passes and {self.updates} calls of optimizer.step() since wrap")
 
     def _end_of_backward(self):
@@ -432,12 +472,13 @@ class _Job:
                     view.zero_()  # Unused here; another rank may have used it.
                     if self.context.world > 1:
                         slot.parameter.grad = view
-        if self.launch_order is None:
+        if self.launch_order is None and self._is_in_step("gradient"):
             self._learn()
+        order = self.launch_order or self.buckets
         for bucket in self.buckets:
             bucket.missing = 0
-        self._launch_ready()
-        for bucket in self.launch_order:
+        self._launch_ready(order)
+        for bucket in order:
             if self.gradient_gates:
                 bucket.wait_gate()
             else:
@@ -534,7 +575,7 @@ class _Job:
         if self.has_after_update and finite:
             for bucket in self.buckets:
                 bucket.attach_weights()
-                self._compare_counts(bucket)
+                self._compare_counts(bucket, "after_update")
                 self._start(bucket, _capi.AFTER_UPDATE)
                 bucket.open_gate(True)
             for bucket in self.buckets:
@@ -551,13 +592,19 @@ class _Job:
 
     def stats(self):
         per_bucket = []
-        for bucket in self.buckets:
-            entry = {"name": bucket.name, "length": bucket.plan.length, **bucket.binding.statistics()}
+        for index, bucket in enumerate(self.buckets):
+            numbers = bucket.binding.statistics()
+            if self.rounds is not None:
+                of_rounds = self.rounds.snapshots[index].binding.statistics()
+                numbers = {key: value + of_rounds[key] for key, value in numbers.items()}
+            entry = {"name": bucket.name, "length": bucket.plan.length, **numbers}
             busy, wait = entry["busy_ns"], entry["wait_ns"]
             entry["overlap"] = 1 - min(wait / busy, 1) if busy else 0.0
             per_bucket.append(entry)
         totals = {key: sum(b[key] for b in per_bucket) for key in ("bytes_raw", "bytes_wire", "wait_ns", "busy_ns")}
         counts = {"step": self.step, "non_finite": self.non_finite}
+        if self.rounds is not None:
+            counts["rounds"] = self.rounds.added
         return {"algorithm": self.schedule.name, **counts, **totals, "buckets": per_bucket}
 
     def wire_bytes_per_step(self, step=0):

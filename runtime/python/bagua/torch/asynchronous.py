@@ -1,0 +1,234 @@
+"""Rounds of an async handler beside the training steps: snapshots, what they became, and the stop of all ranks."""
+
+import contextlib
+import time
+
+import torch
+
+from .. import _capi
+from ..context import Memory, all_finite
+from ..schedule import find_schedule
+from . import plan as planning
+
+_SLICE_MS = 20  # Other models' rounds are looked after this often while one is waited for.
+
+
+class _Snapshot:
+    """A bucket's second binding, on memory that holds a copy of its weight when a round begins and what is to be added
+    to the weight when it has ended."""
+
+    def __init__(self, context, schedule, bucket, index, parameters):
+        self.bucket = bucket
+        self.plan = bucket.plan
+        self.view = bucket.view
+        self.attach_weights = bucket.attach_weights
+        self.weight = bucket.weight
+        _, code, size = planning.DTYPES[self.plan.dtype]
+        self.code = code
+        memory = Memory(context, self.plan.length * size)
+        self.values = torch.frombuffer(memory.buffer(), dtype=self.plan.dtype, count=self.plan.length)
+        self.values.copy_(self.weight)  # Before bind: a state may begin as the weight.
+        self.binding = context.bind(
+            schedule,
+            self.plan.name,
+            self.plan.length,
+            code,
+            weight=self.values.data_ptr(),
+            index=index,
+            parameters=parameters,
+            is_async=True,
+        )
+        self.states = states_of(schedule, self.binding)
+
+    @torch.no_grad()
+    def begin(self, number):
+        self.attach_weights()
+        self.values.copy_(self.weight)
+        self.binding.start(_capi.ASYNC, number)
+
+    @torch.no_grad()
+    def add(self):
+        self.attach_weights()
+        self.weight.add_(self.values)
+        if not all_finite(self.weight.data_ptr(), self.plan.length, self.code):
+            self.weight[torch.isnan(self.weight)] = float("nan")  # As the kernels do: one NaN, whatever the processor.
+
+
+class _AllStopped:
+    """Tells, along with each round, whether every rank had stopped when it began the round: a mean of one element,
+    through the shipped gradient_allreduce."""
+
+    def __init__(self, context):
+        self.value = torch.frombuffer(Memory(context, 4).buffer(), dtype=torch.float32, count=1)
+        self.binding = context.bind(find_schedule("gradient_allreduce"), "stopped", 1, _capi.F32, self.value.data_ptr())
+
+    def start(self, stopped, number):
+        self.value[0] = 1.0 if stopped else 0.0
+        self.binding.start(_capi.GRADIENT, number)
+
+    def holds(self):
+        return float(self.value[0]) == 1.0
+
+
+class Rounds:
+    """The rounds of one model's async handler. Everything happens on the trainer's thread, at the boundaries of its
+    steps: weights are copied when a round begins and changed when it is added; the runtime's own thread does the work
+    in between. At most one round is under way; round k of a rank meets round k of the others, at whatever step they
+    are."""
+
+    def __init__(self, context, schedule, buckets, options):
+        (program,) = [p for p in schedule.info["programs"] if p["event"] == "async"]
+        self.context = context
+        self.name = schedule.name
+        self.snapshots = [_Snapshot(context, schedule, b, i, options) for i, b in enumerate(buckets)]
+        self.counts_steps = program["every_unit"] == "steps"
+        self.staleness = program["staleness"]
+        self.runs = bool(buckets) and context.world > 1
+        self.all_stopped = _AllStopped(context) if self.runs else None
+        self.every, self.after = self.snapshots[0].binding.every() if buckets else (1, 0)
+        self.active = False
+        self.failure = None  # The first error: every later call repeats it.
+        self.begun = 0  # Rounds; also the next one's number.
+        self.added = 0
+        self.under_way = False
+        self.boundaries = 0
+        self.begun_at = 0  # The boundary.
+        self.met_others = False  # Since start: ranks may be at different steps by now.
+        context.rounds.append(self)
+        self.start(0)
+
+    # ---- The trainer's calls ----
+
+    def start(self, steps):
+        """From here on rounds begin; nothing happens if they do already. `steps` are done."""
+        if self.runs and not self.active:
+            self.active = True
+            self.met_others = False
+            self.restart_interval(steps)
+
+    def restart_interval(self, steps):
+        self.steps = steps
+        self.due = False
+        self.intervals = steps // self.every
+        self.begun_time = time.monotonic()
+
+    def boundary(self, steps):
+        """After an update of the weights; `steps` are done. Adds the round under way if it is time, and begins the next
+        if it is time."""
+        if not self.active:
+            return
+        self.boundaries += 1
+        self._look_whether_due(steps)
+        if self.under_way:
+            if self.boundaries - self.begun_at >= self.staleness:
+                self._wait(lambda other: other.begin_if_idle())
+                self._add()
+            elif self._ended(0) and not self.counts_steps:
+                self._add()
+        else:
+            self._ended(0)  # Raises if the group has failed meanwhile.
+        if self.due and not self.under_way:
+            self._begin(stopped=False)
+
+    def stop(self):
+        """Ends the rounds on all ranks. Collective; a no-op where they have ended. A rank that has stopped takes part,
+        with weights at rest, until all have: no difference is lost, and the last round is one of all final weights."""
+        if not self.active:
+            return
+        while True:
+            if self.under_way:
+                self._wait(lambda other: other.take_part())
+                self._add()
+                if self.all_stopped.holds():
+                    break
+            self._begin(stopped=True)
+        self.active = False
+
+    def refuse_collective(self, call):
+        """Ranks that wait for each other in `call` and in rounds that begin by each rank's clock wait for ever."""
+        if self.active and self.met_others and not self.counts_steps:
+            raise _capi.FailedPreconditionError(
+                f"{call}: rounds of algorithm {self.name!r} are under way, and ranks at different steps: leave "
+                "bagua.asynchronous(model), or call bagua.stop(model), before ranks wait for each other"
+            )
+
+    def refuse_loading(self):
+        if self.under_way:
+            raise _capi.FailedPreconditionError(
+                f"load_state_dict while a round of algorithm {self.name!r} is under way: it would be added to other "
+                "weights; call bagua.stop(model) first"
+            )
+
+    def wire_bytes(self, number):
+        """The compiler's formula: payload bytes this rank sends in that round, all buckets."""
+        return sum(snapshot.binding.wire_bytes("async", number) for snapshot in self.snapshots)
+
+    # ---- For other models' rounds, while the trainer waits for those ----
+
+    def begin_if_idle(self):
+        """Who is waited for there may wait for this one's next round. It changes no weights: this is no boundary of the
+        model's. Rounds that count steps begin at the same boundaries everywhere."""
+        if self.active and not self.under_way and not self.counts_steps and self.steps >= self.after:
+            self._begin(stopped=False)
+
+    def take_part(self):
+        """While the other model stops: ranks that train still may wait for this one's rounds."""
+        if self.active and (not self.under_way or self._ended(0)):
+            if self.under_way:
+                self._add()
+            self._begin(stopped=False)
+
+    # ---- One round ----
+
+    def _look_whether_due(self, steps):
+        self.steps = steps
+        if self.counts_steps:
+            intervals, self.intervals = self.intervals, steps // self.every
+            self.due = self.due or (steps >= self.after and self.intervals > intervals)
+        else:
+            self.due = steps >= self.after and 1000 * (time.monotonic() - self.begun_time) >= self.every
+
+    def _begin(self, stopped):
+        with self._first_error():
+            for snapshot in self.snapshots:
+                snapshot.begin(self.begun)
+            self.all_stopped.start(stopped, self.begun)
+        self.begun += 1
+        self.begun_at = self.boundaries
+        self.begun_time = time.monotonic()
+        self.under_way = self.met_others = True
+        self.due = False
+
+    def _ended(self, milliseconds):
+        """Whether all that runs has; waits for at most so long."""
+        with self._first_error():
+            bindings = [*(snapshot.binding for snapshot in self.snapshots), self.all_stopped.binding]
+            return all(binding.wait_for(milliseconds) for binding in bindings)
+
+    def _wait(self, attend):
+        others = [rounds for rounds in self.context.rounds if rounds is not self]
+        while not self._ended(_SLICE_MS if others else 100):
+            for other in others:
+                attend(other)
+
+    def _add(self):
+        for snapshot in self.snapshots:
+            snapshot.add()
+        self.under_way = False
+        self.added += 1
+
+    @contextlib.contextmanager
+    def _first_error(self):
+        if self.failure is not None:
+            raise self.failure
+        try:
+            yield
+        except _capi.Error as error:
+            self.failure = error
+            raise
+
+
+def states_of(schedule, binding):
+    """What a binding keeps, with the declared initial values."""
+    initial = {state["name"]: state["initial"] for state in schedule.info["states"]}
+    return [{**state, "initial": initial[state["name"]]} for state in binding.states()]
