@@ -462,6 +462,21 @@ private:
     at.create<chunk::LaunchOp>(kernel, constants, count, inputs, ValueRange{output}, scalars);
   }
 
+  /// Makes each of `count` elements `value`.
+  void fill(Emitter &at, double value, Value count, Value output) {
+    Builder &b = top_;
+    auto code = static_cast<int64_t>(ir::MapCode::Constant);
+    DictionaryAttr constants = b.getDictionaryAttr({
+        b.getNamedAttr("broadcast", b.getDenseI64ArrayAttr({})),
+        b.getNamedAttr("code", b.getDenseI64ArrayAttr({code, 0, 0, 0})),
+        b.getNamedAttr("constants", b.getDenseF64ArrayAttr({value})),
+        b.getNamedAttr("inputs", b.getI64IntegerAttr(0)),
+        b.getNamedAttr("outputs", b.getDenseI64ArrayAttr({0})),
+        b.getNamedAttr("scalars", b.getI64IntegerAttr(0)),
+    });
+    launch(at, "map", constants, count, {}, output);
+  }
+
   /// Stores element `peer` of `value`, which lies at `from`, plain. `to` may be the same place.
   void store(Emitter &at, const Placed &value, Value peer, Value from, Value to) {
     Value elements = count(at, value, peer);
@@ -543,6 +558,7 @@ private:
     if (!value.codec)
       return value;
     Placed target = scratch(loc, value.shape, {});
+    target.round = value.round;
     Emitter at(body_, loc);
     forEach(at, value, [&](Value peer, Value element) {
       store(at, value, peer, element, local(at, target, peer));
@@ -831,7 +847,10 @@ private:
     SmallVector<Value> inputs;
     for (const Placed &value : values)
       inputs.push_back(local(at, value, rank_));
-    launch(at, kernel, {}, count(at, values.front(), rank_), inputs, local(at, target, rank_));
+    Value elements = count(at, values.front(), rank_), output = local(at, target, rank_);
+    launch(at, kernel, {}, elements, inputs, output);
+    // Of no elements there is no launch, but a result (K10).
+    when(at, at.equal(elements, at.constant(0)), [&] { fill(at, 0.0, at.constant(1), output); });
     placed_[op->getResult(0)] = target;
     return success();
   }
@@ -998,18 +1017,8 @@ private:
   void addNothing(Location loc) {
     Placed target;
     target.buffer = job(ir::Role::Weight, loc);
-    Builder &b = top_;
-    DictionaryAttr constants = b.getDictionaryAttr({
-        b.getNamedAttr("broadcast", b.getDenseI64ArrayAttr({})),
-        b.getNamedAttr(
-            "code", b.getDenseI64ArrayAttr({static_cast<int64_t>(ir::MapCode::Constant), 0, 0, 0})),
-        b.getNamedAttr("constants", b.getDenseF64ArrayAttr({-0.0})),
-        b.getNamedAttr("inputs", b.getI64IntegerAttr(0)),
-        b.getNamedAttr("outputs", b.getDenseI64ArrayAttr({0})),
-        b.getNamedAttr("scalars", b.getI64IntegerAttr(0)),
-    });
-    late_.push_back({loc, conditions_, [this, target, constants](Emitter &at) {
-                       launch(at, "map", constants, sizes_.length, {}, local(at, target, rank_));
+    late_.push_back({loc, conditions_, [this, target](Emitter &at) {
+                       fill(at, -0.0, sizes_.length, local(at, target, rank_));
                      }});
   }
 
