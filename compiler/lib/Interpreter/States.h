@@ -1,15 +1,20 @@
-// The states of one bucket on every rank, for the interpreters of chunk and sched.
+// The states of one bucket on every rank, and parameters, for the interpreters of chunk and sched.
 #pragma once
+
+#include "Rounds.h"
 
 #include "bagua/Expand.h"
 #include "bagua/compiler/Interpreter.h"
 #include "bagua/compiler/ScalarEvaluator.h"
 
 #include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/SymbolTable.h"
 #include "llvm/ADT/DenseMap.h"
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
+#include <type_traits>
 #include <utility>
 
 namespace bagua::compiler {
@@ -101,6 +106,23 @@ inline Scalar valueOf(const Inputs &inputs, int64_t step, llvm::StringRef name,
   double value = parameterValue(inputs, step, name.str(), byDefault);
   return Scalar::of(value == byDefault ? llvm::cast<mlir::IntegerAttr>(initial).getInt()
                                        : static_cast<int64_t>(value));
+}
+
+/// Of an async program.
+template <typename ProgramOp>
+mlir::FailureOr<Rounds> roundsOf(ProgramOp program, const Inputs &inputs) {
+  auto count = [&](std::optional<mlir::Attribute> value) -> int64_t {
+    auto name = value ? llvm::dyn_cast<mlir::FlatSymbolRefAttr>(*value) : nullptr;
+    if (!name)
+      return value ? llvm::cast<mlir::IntegerAttr>(*value).getInt() : 0;
+    mlir::Operation *declared =
+        mlir::SymbolTable::lookupSymbolIn(program->getParentOp(), name.getAttr());
+    return valueOf(inputs, 0, name.getValue(), declared->getAttr("default_value")).integer;
+  };
+  using Unit = std::remove_cvref_t<decltype(*program.getEveryUnit())>;
+  return Rounds::create(program, count(program.getEvery()), count(program.getAfter()),
+                        static_cast<int64_t>(*program.getStaleness()),
+                        *program.getEveryUnit() == Unit::Milliseconds);
 }
 
 } // namespace bagua::compiler

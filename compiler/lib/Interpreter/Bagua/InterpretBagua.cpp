@@ -8,6 +8,8 @@
 #include "bagua/dialect/Bagua/BaguaOps.h"
 #include "bagua/kernels/Map.h"
 
+#include "../Rounds.h"
+
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Pass/PassManager.h"
@@ -57,6 +59,20 @@ public:
       : inputs_(inputs), options_(options), states_(states), outputs_(outputs),
         world_(inputs.world), step_(static_cast<int64_t>(outputs.gradients.size()) - 1) {}
 
+  /// Round number `round` of an async handler: leaves in the weights what is to be added to them.
+  LogicalResult run(ir::OnOp on, int64_t round) {
+    round_ = round;
+    added_ = false;
+    if (failed(run(on)))
+      return failure();
+    commit();
+    if (added_)
+      return success();
+    for (Bytes &bytes : outputs_.weights.back()) // Nothing: -0, which no sum sees.
+      inputs_.dtype == kernels::DType::F32 ? fill(bytes, -0.0f) : fill(bytes, -0.0);
+    return success();
+  }
+
   LogicalResult run(ir::OnOp on) {
     auto algorithm = on->getParentOfType<ir::AlgorithmOp>();
     grain_ = ir::grain(algorithm);
@@ -105,13 +121,23 @@ private:
   const InterpreterOptions &options_;
   States &states_;
   Outputs &outputs_;
-  int64_t world_, step_; ///< The step as an index of the outputs.
+  int64_t world_, step_;         ///< The step as an index of the outputs.
+  std::optional<int64_t> round_; ///< Of an async handler.
+  bool added_ = false;           ///< It has updated the weight.
   int64_t grain_ = 1, seed_ = 0;
   std::optional<std::vector<Bytes>> gatedWeights_; ///< Stored when the gates open.
   std::map<std::string, Everyone> readable_;       ///< States that this handler has updated.
   bool allReduceIsOwn_ = false; ///< Items are over this rank's shard, not over those of all.
   std::vector<ScalarEvaluator> scalars_; ///< By rank.
   DenseMap<Value, Everyone> values_;
+
+  template <typename T> static void fill(Bytes &bytes, T value) {
+    for (size_t at = 0; at < bytes.size(); at += sizeof(T))
+      std::memcpy(bytes.data() + at, &value, sizeof(T));
+  }
+
+  /// What `bagua.step` says.
+  int64_t stepNumber() const { return round_ ? *round_ : inputs_.firstStep + step_; }
 
   Scalar valueOf(const ir::AlgorithmOp::Parameter &parameter) const {
     auto integer = dyn_cast<IntegerAttr>(parameter.initial);
@@ -153,9 +179,7 @@ private:
         .Case([&](scf::IfOp branch) { return runIf(branch); })
         .Case([&](ir::WorldOp) { return bindScalar(op, [&](int64_t) { return world_; }); })
         .Case([&](ir::RankOp) { return bindScalar(op, [](int64_t rank) { return rank; }); })
-        .Case([&](ir::StepOp) {
-          return bindScalar(op, [&](int64_t) { return inputs_.firstStep + step_; });
-        })
+        .Case([&](ir::StepOp) { return bindScalar(op, [&](int64_t) { return stepNumber(); }); })
         .Case([&](ir::ToF64Op convert) {
           return bindScalars(op, [&](ScalarEvaluator &at) -> FailureOr<double> {
             return at.tryReal(convert.getInput());
@@ -256,6 +280,7 @@ private:
       gatedWeights_ = std::move(bytes);
     else
       outputs_.weights.back() = std::move(bytes);
+    added_ = true;
     return success();
   }
 
@@ -432,7 +457,7 @@ private:
   // ---- Topologies ----
 
   FailureOr<int64_t> roundOf(Operation &op, Value round) {
-    return round ? shared(op, round, "a round") : inputs_.firstStep + step_;
+    return round ? shared(op, round, "a round") : stepNumber();
   }
 
   /// Whom rank `rank` hears with an entry of `topology`.
@@ -488,7 +513,7 @@ private:
   /// What a kernel draws from: seed, step, rank (-1: all alike), bucket, op, first element.
   std::vector<double> drawScalars(int64_t seed, int64_t rank, int64_t number, int64_t first) const {
     std::vector<double> scalars;
-    for (int64_t value : {seed, inputs_.firstStep + step_, rank, inputs_.bucket, number, first})
+    for (int64_t value : {seed, stepNumber(), rank, inputs_.bucket, number, first})
       scalars.push_back(static_cast<double>(value));
     return scalars;
   }
@@ -819,6 +844,19 @@ LogicalResult checkParameters(ArrayRef<ir::AlgorithmOp> algorithms, const Inputs
   return success();
 }
 
+FailureOr<Rounds> roundsOf(ir::OnOp on, const Inputs &inputs) {
+  auto count = [&](Value value, std::optional<int64_t> number) {
+    if (!value)
+      return number.value_or(0);
+    auto parameter = on->getParentOfType<ir::AlgorithmOp>().getParameter(value);
+    auto initial = static_cast<double>(cast<IntegerAttr>(parameter->initial).getInt());
+    return static_cast<int64_t>(parameterValue(inputs, 0, parameter->name.str(), initial));
+  };
+  return Rounds::create(on, count(on.getEvery(), on.getEveryNumber()),
+                        count(on.getAfter(), on.getAfterNumber()), *on.getStaleness(),
+                        on.getEveryUnit() == ir::IntervalUnit::Milliseconds);
+}
+
 } // namespace
 
 FailureOr<Outputs> interpretBagua(ModuleOp module, const Inputs &inputs,
@@ -845,6 +883,26 @@ FailureOr<Outputs> interpretBagua(ModuleOp module, const Inputs &inputs,
   for (auto [algorithm, own] : llvm::zip(algorithms, states))
     for (auto state : algorithm.getBody().getOps<ir::StateOp>())
       own[state.getSymName().str()].committed = initialValue(state, inputs);
+  std::vector<std::pair<ir::OnOp, Rounds>> rounds;
+  for (ir::AlgorithmOp algorithm : algorithms)
+    for (auto on : algorithm.getBody().getOps<ir::OnOp>())
+      if (on.isAsync()) {
+        FailureOr<Rounds> those = roundsOf(on, inputs);
+        if (failed(those))
+          return failure();
+        rounds.emplace_back(on, *those);
+      }
+  auto atBoundary = [&]() -> LogicalResult {
+    for (auto &[on, those] : rounds) {
+      auto index = llvm::find(algorithms, on->getParentOfType<ir::AlgorithmOp>());
+      Interpreter interpreter(inputs, options,
+                              states[static_cast<size_t>(index - algorithms.begin())], outputs);
+      if (failed(those.atBoundary(inputs, outputs,
+                                  [&](int64_t round) { return interpreter.run(on, round); })))
+        return failure();
+    }
+    return success();
+  };
   for (int64_t step = 0; step < inputs.steps; ++step) {
     beginStep(inputs, outputs);
     std::vector<Interpreter> interpreters;
@@ -863,6 +921,8 @@ FailureOr<Outputs> interpretBagua(ModuleOp module, const Inputs &inputs,
       for (States &own : states)
         for (auto &[name, state] : own)
           state.updated.reset();
+      if (failed(atBoundary()))
+        return failure();
       continue;
     }
     for (Interpreter &interpreter : interpreters)
@@ -873,7 +933,11 @@ FailureOr<Outputs> interpretBagua(ModuleOp module, const Inputs &inputs,
       return failure();
     for (Interpreter &interpreter : interpreters)
       interpreter.commit();
+    if (failed(atBoundary()))
+      return failure();
   }
+  for (auto &[on, those] : rounds)
+    those.finish(inputs, outputs);
   for (States &own : states)
     for (auto &[name, state] : own) {
       std::vector<Bytes> &ranks = outputs.states[name];

@@ -78,11 +78,13 @@ struct Used {
 
 class Interpreter {
 public:
-  /// `atGate`: what the job does until it opens the gate; called once, at the latest at the end.
+  /// `step`: its number, or that of the round. `atGate`: what the job does until it opens the gate;
+  /// called once, at the latest at the end.
   Interpreter(const Inputs &inputs, const InterpreterOptions &options, Outputs &outputs,
-              States &states, ChunkMessages &messages, llvm::function_ref<LogicalResult()> atGate)
+              States &states, ChunkMessages &messages, int64_t step,
+              llvm::function_ref<LogicalResult()> atGate)
       : inputs_(inputs), options_(options), outputs_(outputs), states_(states), messages_(messages),
-        atGate_(atGate), scratchBytesLeft_(options.scratchBytesMax) {}
+        stepNumber_(step), atGate_(atGate), scratchBytesLeft_(options.scratchBytesMax) {}
 
   LogicalResult run(chunk::ProgramOp program);
 
@@ -118,6 +120,7 @@ private:
   Outputs &outputs_;
   States &states_;
   ChunkMessages &messages_;
+  int64_t stepNumber_;
   llvm::function_ref<LogicalResult()> atGate_;
   bool gateIsOpen_ = false;
   std::vector<std::pair<StringAttr, int64_t>> published_; ///< States, and the ranks that did.
@@ -339,7 +342,7 @@ LogicalResult Interpreter::number(Operation *op, Rank &rank) {
           .Case([&](chunk::LengthOp) { return inputs_.length; })
           .Case([&](chunk::ElementBytesOp) { return inputs_.elementBytes(); })
           .Case([&](chunk::BucketOp) { return inputs_.bucket; })
-          .Case([&](chunk::StepOp) { return inputs_.firstStep + step(); })
+          .Case([&](chunk::StepOp) { return stepNumber_; })
           .Default([](Operation *) { return std::nullopt; });
   if (!value)
     return op->emitOpError("is unknown to the chunk interpreter");
@@ -609,17 +612,18 @@ LogicalResult Interpreter::run(chunk::ProgramOp program) {
   return success();
 }
 
-/// The programs of one step, from number `first` on, up to where all stand at their gates; then
-/// each goes on.
-LogicalResult runFrom(size_t first, ArrayRef<chunk::ProgramOp> programs, const Inputs &inputs,
-                      const InterpreterOptions &options, Outputs &outputs, States &states) {
+/// The programs of one step (or of a round: `step` is its number), from number `first` on, up to
+/// where all stand at their gates; then each goes on.
+LogicalResult runFrom(size_t first, ArrayRef<chunk::ProgramOp> programs, int64_t step,
+                      const Inputs &inputs, const InterpreterOptions &options, Outputs &outputs,
+                      States &states) {
   if (first == programs.size())
     return success();
   FailureOr<ChunkMessages> messages = ChunkMessages::analyze(programs[first]);
   if (failed(messages))
     return failure();
-  auto rest = [&] { return runFrom(first + 1, programs, inputs, options, outputs, states); };
-  return Interpreter(inputs, options, outputs, states, *messages, rest).run(programs[first]);
+  auto rest = [&] { return runFrom(first + 1, programs, step, inputs, options, outputs, states); };
+  return Interpreter(inputs, options, outputs, states, *messages, step, rest).run(programs[first]);
 }
 
 } // namespace
@@ -654,19 +658,39 @@ FailureOr<Outputs> interpretChunk(ModuleOp module, const Inputs &inputs,
       if (failed(states.declare(declared, static_cast<int64_t>(schedule.getGrain()))))
         return failure();
   }
+  std::vector<std::pair<chunk::ProgramOp, Rounds>> rounds;
+  for (auto schedule : module.getOps<chunk::ScheduleOp>())
+    for (auto program : schedule.getBody().getOps<chunk::ProgramOp>())
+      if (program.isAsync()) {
+        FailureOr<Rounds> those = roundsOf(program, inputs);
+        if (failed(those))
+          return failure();
+        rounds.emplace_back(program, *those);
+      }
   for (int64_t step = 0; step < inputs.steps; ++step) {
     beginStep(inputs, outputs);
     outputs.formulaWireBytes.emplace_back(static_cast<size_t>(inputs.world), 0);
-    if (failed(runFrom(0, early, inputs, options, outputs, states)))
+    auto run = [&](ArrayRef<chunk::ProgramOp> programs, int64_t number) {
+      return runFrom(0, programs, number, inputs, options, outputs, states);
+    };
+    if (failed(run(early, inputs.firstStep + step)))
       return failure();
-    if (!outputs.finite.back())
-      continue;
-    if (!ownsUpdate)
-      jobStep(inputs, outputs);
-    for (chunk::ProgramOp program : late)
-      if (failed(runFrom(0, program, inputs, options, outputs, states)))
+    if (outputs.finite.back()) {
+      if (!ownsUpdate)
+        jobStep(inputs, outputs);
+      for (chunk::ProgramOp program : late)
+        if (failed(run(program, inputs.firstStep + step)))
+          return failure();
+    }
+    for (auto &[program, those] : rounds) {
+      chunk::ProgramOp async = program;
+      if (failed(
+              those.atBoundary(inputs, outputs, [&](int64_t round) { return run(async, round); })))
         return failure();
+    }
   }
+  for (auto &[program, those] : rounds)
+    those.finish(inputs, outputs);
   outputs.states = states.take();
   return outputs;
 }

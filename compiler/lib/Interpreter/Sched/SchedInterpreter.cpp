@@ -119,10 +119,11 @@ struct Rank {
 
 class Interpreter {
 public:
-  Interpreter(sched::ProgramOp program, const Inputs &inputs, const InterpreterOptions &options,
-              Outputs &outputs, States &states)
-      : program_(program), inputs_(inputs), options_(options), outputs_(outputs), states_(states),
-        random_(options.seed), scratchBytesLeft_(options.scratchBytesMax) {}
+  /// `step`: its number, or that of the round.
+  Interpreter(sched::ProgramOp program, int64_t step, const Inputs &inputs,
+              const InterpreterOptions &options, Outputs &outputs, States &states)
+      : program_(program), stepNumber_(step), inputs_(inputs), options_(options), outputs_(outputs),
+        states_(states), random_(options.seed), scratchBytesLeft_(options.scratchBytesMax) {}
 
   /// Until nobody can go on before the job opens the gate.
   LogicalResult start();
@@ -174,6 +175,7 @@ private:
   };
 
   sched::ProgramOp program_;
+  int64_t stepNumber_;
   const Inputs &inputs_;
   const InterpreterOptions &options_;
   Outputs &outputs_;
@@ -341,7 +343,7 @@ LogicalResult Interpreter::leaf(Operation *op, Rank &rank) {
           .Case([&](sched::LengthOp) { return inputs_.length; })
           .Case([&](sched::ElementBytesOp) { return inputs_.elementBytes(); })
           .Case([&](sched::BucketOp) { return inputs_.bucket; })
-          .Case([&](sched::StepOp) { return inputs_.firstStep + step(); })
+          .Case([&](sched::StepOp) { return stepNumber_; })
           .Default([](Operation *) { return std::nullopt; });
   if (!value)
     return op->emitOpError("is unknown to the sched interpreter");
@@ -883,11 +885,11 @@ LogicalResult Interpreter::finish() {
 }
 
 /// Runs programs side by side up to the gate, then one after the other.
-LogicalResult runPrograms(ArrayRef<sched::ProgramOp> programs, const Inputs &inputs,
+LogicalResult runPrograms(ArrayRef<sched::ProgramOp> programs, int64_t step, const Inputs &inputs,
                           const InterpreterOptions &options, Outputs &outputs, States &states) {
   std::deque<Interpreter> running;
   for (sched::ProgramOp program : programs)
-    if (failed(running.emplace_back(program, inputs, options, outputs, states).start()))
+    if (failed(running.emplace_back(program, step, inputs, options, outputs, states).start()))
       return failure();
   for (; !running.empty(); running.pop_back())
     if (failed(running.back().finish()))
@@ -929,19 +931,39 @@ FailureOr<Outputs> interpretSched(ModuleOp module, const Inputs &inputs,
       if (failed(states.declare(declared, static_cast<int64_t>(schedule.getGrain()))))
         return failure();
   }
+  std::vector<std::pair<sched::ProgramOp, Rounds>> rounds;
+  for (auto schedule : module.getOps<sched::ScheduleOp>())
+    for (auto program : schedule.getBody().getOps<sched::ProgramOp>())
+      if (program.isAsync()) {
+        FailureOr<Rounds> those = roundsOf(program, inputs);
+        if (failed(those))
+          return failure();
+        rounds.emplace_back(program, *those);
+      }
   for (int64_t step = 0; step < inputs.steps; ++step) {
     beginStep(inputs, outputs);
     outputs.formulaWireBytes.emplace_back(static_cast<size_t>(inputs.world), 0);
-    if (failed(runPrograms(early, inputs, options, outputs, states)))
+    auto run = [&](ArrayRef<sched::ProgramOp> programs, int64_t number) {
+      return runPrograms(programs, number, inputs, options, outputs, states);
+    };
+    if (failed(run(early, inputs.firstStep + step)))
       return failure();
-    if (!outputs.finite.back())
-      continue;
-    if (!ownsUpdate)
-      jobStep(inputs, outputs);
-    for (sched::ProgramOp program : late)
-      if (failed(runPrograms(program, inputs, options, outputs, states)))
+    if (outputs.finite.back()) {
+      if (!ownsUpdate)
+        jobStep(inputs, outputs);
+      for (sched::ProgramOp program : late)
+        if (failed(run(program, inputs.firstStep + step)))
+          return failure();
+    }
+    for (auto &[program, those] : rounds) {
+      sched::ProgramOp async = program;
+      if (failed(
+              those.atBoundary(inputs, outputs, [&](int64_t round) { return run(async, round); })))
         return failure();
+    }
   }
+  for (auto &[program, those] : rounds)
+    those.finish(inputs, outputs);
   outputs.states = states.take();
   return outputs;
 }
