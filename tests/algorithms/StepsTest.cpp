@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <utility>
 
 namespace bagua::test {
 namespace {
@@ -110,6 +111,11 @@ TEST_P(StepsInterpretedTest, ANonFiniteStepLeavesStatesAndWeightsAsTheyWere) {
   Compiled compiled(GetParam());
   ASSERT_TRUE(compiled.schedule()) << compiled.diagnostics();
   Inputs inputs = inputsOf(*compiled.schedule(), 3, 100);
+  if (compiled.schedule()->program(fb::Event::Async)) { // Between steps, rounds move weights.
+    ASSERT_FALSE(inputs.parameters.empty());
+    for (auto &[name, value] : inputs.parameters)
+      value = 1000;
+  }
   Inputs before = inputs;
   before.steps = kNonFiniteStep;
   before.gradients.resize(kNonFiniteStep);
@@ -151,6 +157,68 @@ Bytes bytesOf(const std::vector<float> &values) {
   return bytes;
 }
 
+/// The trainer's part in rounds (SPEC.md, A1): begins and adds them at the boundaries between
+/// steps, with a binding of their own.
+class RoundsByHand {
+public:
+  /// By the clock, rounds are interpreted as due at each boundary.
+  static rt::StatusOr<RoundsByHand> create(const std::shared_ptr<const rt::Schedule> &schedule,
+                                           rt::testing::Rank &self, rt::Bucket bucket,
+                                           const rt::Binding::Options &options) {
+    RoundsByHand rounds;
+    const fb::ProgramT *program = schedule->program(fb::Event::Async);
+    if (!program || self.world == 1)
+      return rounds;
+    const auto *weight = reinterpret_cast<const float *>(bucket.weight);
+    rounds.snapshot_.assign(weight, weight + bucket.length); // As states begin that are the weight.
+    bucket.async = true;
+    bucket.weight = reinterpret_cast<std::byte *>(rounds.snapshot_.data());
+    BAGUA_ASSIGN(rounds.binding_, rt::Binding::create(self.engine, schedule, bucket, options));
+    BAGUA_ASSIGN(rounds.interval_, rounds.binding_->interval());
+    if (program->every_unit == fb::IntervalUnit::Milliseconds)
+      rounds.interval_.every = 1;
+    rounds.staleness_ = program->staleness;
+    return rounds;
+  }
+
+  /// Returns the bytes that a round which begins here sends.
+  rt::StatusOr<int64_t> atBoundary(int64_t boundary, std::vector<float> &weight) {
+    if (!binding_)
+      return 0;
+    if (runs_ && boundary == addedAt_)
+      BAGUA_TRY(add(weight));
+    waits_ |= boundary % interval_.every == 0 && boundary >= interval_.after;
+    if (runs_ || !waits_)
+      return 0;
+    snapshot_.assign(weight.begin(), weight.end());
+    addedAt_ = boundary + staleness_;
+    runs_ = true;
+    waits_ = false;
+    BAGUA_TRY(binding_->start(fb::Event::Async, round_));
+    auto bytes = static_cast<int64_t>(binding_->wireBytes(fb::Event::Async, round_++));
+    bytes_ += bytes;
+    return bytes;
+  }
+  /// Of the round that is under way, if there is one.
+  rt::Status add(std::vector<float> &weight) {
+    if (!std::exchange(runs_, false))
+      return absl::OkStatus();
+    BAGUA_TRY(rt::testing::waitFor(*binding_));
+    EXPECT_EQ(binding_->statistics().bytesWire, static_cast<uint64_t>(bytes_));
+    for (size_t i = 0; i < weight.size(); ++i)
+      weight[i] += snapshot_[i];
+    return absl::OkStatus();
+  }
+  rt::Binding *binding() const { return binding_.get(); }
+
+private:
+  std::unique_ptr<rt::Binding> binding_; ///< Null: no rounds.
+  rt::Binding::Interval interval_;
+  int64_t staleness_ = 0, addedAt_ = 0, round_ = 0, bytes_ = 0;
+  bool runs_ = false, waits_ = false;
+  std::vector<float> snapshot_; ///< Of the weight, then what to add to it.
+};
+
 struct Case {
   std::string name;
   std::shared_ptr<const rt::Schedule> schedule;
@@ -174,6 +242,8 @@ void runCase(const Case &one, rt::testing::Rank &self) {
     options.parameters.push_back({name, static_cast<int64_t>(value)});
   auto binding = rt::Binding::create(self.engine, one.schedule, bucket, options);
   ASSERT_TRUE(binding.ok()) << binding.status();
+  auto rounds = RoundsByHand::create(one.schedule, self, bucket, options);
+  ASSERT_TRUE(rounds.ok()) << rounds.status();
   for (size_t step = 0; step < static_cast<size_t>(kSteps); ++step) {
     std::vector<float> fresh = floatsOf(one.inputs.gradients[step][rank]);
     std::copy(fresh.begin(), fresh.end(), gradient.begin());
@@ -193,6 +263,10 @@ void runCase(const Case &one, rt::testing::Rank &self) {
       ASSERT_EQ((*binding)->openGate(fb::Gate::BeforeUpdate, finite), absl::OkStatus());
       ASSERT_EQ(rt::testing::waitFor(**binding), absl::OkStatus());
     }
+    auto roundBytes = rounds->atBoundary(static_cast<int64_t>(step) + 1, weight);
+    ASSERT_TRUE(roundBytes.ok()) << roundBytes.status();
+    if (step + 1 == static_cast<size_t>(kSteps))
+      ASSERT_EQ(rounds->add(weight), absl::OkStatus());
     ASSERT_EQ(differenceOf({bytesOf(gradient)}, {one.expected.gradients[step][rank]},
                            kernels::DType::F32),
               "")
@@ -201,20 +275,26 @@ void runCase(const Case &one, rt::testing::Rank &self) {
         differenceOf({bytesOf(weight)}, {one.expected.weights[step][rank]}, kernels::DType::F32),
         "")
         << "weight, step " << step;
-    EXPECT_EQ((*binding)->statistics().bytesWire - sentBefore,
+    EXPECT_EQ((*binding)->statistics().bytesWire - sentBefore + static_cast<uint64_t>(*roundBytes),
               static_cast<uint64_t>(one.expected.wireBytes[step][rank]))
         << "step " << step;
   }
-  std::vector<rt::Binding::State> states = (*binding)->states();
-  ASSERT_EQ(states.size(), one.expected.states.size());
-  for (size_t i = 0; i < states.size(); ++i) {
-    Bytes value(states[i].bytes);
-    ASSERT_EQ((*binding)->readState(i, value), absl::OkStatus());
-    ASSERT_EQ(
-        differenceOf({value}, {one.expected.states.at(states[i].name)[rank]}, kernels::DType::F32),
-        "")
-        << states[i].name;
+  size_t stateCount = 0;
+  for (const rt::Binding *owner : {binding->get(), rounds->binding()}) {
+    std::vector<rt::Binding::State> states =
+        owner ? owner->states() : std::vector<rt::Binding::State>();
+    stateCount += states.size();
+    for (size_t i = 0; i < states.size(); ++i) {
+      Bytes value(states[i].bytes);
+      ASSERT_EQ(owner->readState(i, value), absl::OkStatus());
+      ASSERT_EQ(differenceOf({value}, {one.expected.states.at(states[i].name)[rank]},
+                             kernels::DType::F32),
+                "")
+          << states[i].name;
+    }
   }
+  if (one.inputs.world > 1) // Alone there are no rounds, and nobody keeps their states.
+    EXPECT_EQ(stateCount, one.expected.states.size());
 }
 
 class StepsExecutedTest : public testing::TestWithParam<std::tuple<size_t, int64_t>> {};

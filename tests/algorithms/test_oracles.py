@@ -111,9 +111,10 @@ def test_properties(name):
             before = weights if i == 0 else got.weights[i - 1]
             where = f"world {world}, step {i}"
             assert np.isfinite(got.weights[i]).all(), where
-            if i in (4, 11):
+            moved = i not in (4, 11)
+            if not moved and not (algorithm.asynchronous and world > 1):
                 np.testing.assert_array_equal(bits(got.weights[i]), bits(before), where)
-            else:
+            if moved:
                 plain = plain - np.float32(sgd) * np.array(gradients[i])
                 average = average - sgd * np.mean(got.gradients[i], 0, dtype=float)
             if algorithm.replicas_equal:

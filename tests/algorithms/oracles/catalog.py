@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Callable
 
-from . import adam, decentralized, gradients, local_steps
+from . import adam, asynchronous, decentralized, gradients, local_steps
 from .codecs import AbsMax, MinMax, Qsgd, RandK, Range, Sign, Ternary, TopK
 
 
@@ -15,6 +15,7 @@ class Algorithm:
     owns_update: bool = False
     replicas_equal: bool = False  # weights of all ranks are the same after each step
     keeps_average: bool = False  # only the gradients move the average of the weights
+    asynchronous: bool = False  # weights move between steps too
 
 
 def with_codec(job, codec, **options):
@@ -60,6 +61,10 @@ ALGORITHMS = {
     ),
     "slowmo": Algorithm(local_steps.SlowMo, parameters=dict(interval=4)),
     "diloco": Algorithm(local_steps.DiLoCo, parameters=dict(interval=5)),
+    "async_model_average": Algorithm(
+        asynchronous.AsyncModelAverage, parameters=dict(warmup_steps=6), keeps_average=True, asynchronous=True
+    ),
+    "ad_psgd": Algorithm(asynchronous.AdPsgd, keeps_average=True, asynchronous=True),
 }
 
 # Of tests/algorithms/Inputs: the codecs are written in the files.

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from oracles import adam, decentralized, gradients, local_steps
+from oracles import adam, asynchronous, decentralized, gradients, local_steps
 from oracles.arithmetic import bits, finite, grain_of, mean, shards
 from oracles.codecs import (
     BF16,
@@ -94,7 +94,10 @@ JOBS = {
     "qsparse": lambda w, **k: local_steps.QsparseLocalSgd(w, SMALL, **k),
     "slowmo": local_steps.SlowMo,
     "diloco": local_steps.DiLoCo,
+    "async_average": lambda w, **k: asynchronous.AsyncModelAverage(w, warmup_steps=3, **k),
+    "ad_psgd": asynchronous.AdPsgd,
 }
+ROUNDS = {"async_average", "ad_psgd"}  # Beside the steps: weights move between them, too.
 OWNERS = {
     "onebit_adam": lambda w, **k: adam.OneBitAdam(w, SMALL, warmup=5, **k),
     "qadam": lambda w, **k: adam.QAdam(w, SMALL, warmup=5, **k),
@@ -374,7 +377,8 @@ def test_a_step_that_is_not_finite_changes_nothing(name, world, bad):
     own = {} if name in OWNERS else dict(sgd=LR)
     done = run({**JOBS, **OWNERS}[name](same_start(world), **own), steps)
     assert [step.finite for step in done] == [i != 6 for i in range(STEPS)]
-    assert_same(done[6].weights, done[5].weights)
+    if world == 1 or name not in ROUNDS:
+        assert_same(done[6].weights, done[5].weights)
     for state, values in done[6].states.items():
         assert_same(values, done[5].states[state])
     assert all(finite(step.weights) for step in done)
@@ -552,7 +556,7 @@ def test_replicas_are_what_the_neighbors_keep(name, world):
             assert_same(step.weights, step.states["x"])
 
 
-@pytest.mark.parametrize("name", ["ring", "shift_one", "one_peer", "d2", "choco", "deepsqueeze", "sgp"])
+@pytest.mark.parametrize("name", ["ring", "shift_one", "one_peer", "d2", "choco", "deepsqueeze", "sgp", "ad_psgd"])
 @pytest.mark.parametrize("world", WORLDS)
 def test_mixing_keeps_the_average(name, world):
     """The average moves as that of the gradients does: what is mixed adds up to nothing."""
@@ -562,7 +566,7 @@ def test_mixing_keeps_the_average(name, world):
         np.testing.assert_allclose(np.mean(np.array(step.weights, float), 0), x, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["ring", "shift_one", "one_peer"])
+@pytest.mark.parametrize("name", ["ring", "shift_one", "one_peer", "ad_psgd"])
 @pytest.mark.parametrize("world", WORLDS)
 def test_mixing_keeps_equal_weights_equal(name, world):
     steps = [[np.zeros(LENGTH, np.float32)] * world] * STEPS
@@ -621,6 +625,78 @@ def test_diloco_is_torchs_nesterov_outside():
             optimizer.step()
             local[:] = outer.detach().numpy()
         assert_close(step.weights, local)
+
+
+# Rounds beside the steps.
+
+
+class Counting(asynchronous.Asynchronous):
+    """Round k adds 2^k."""
+
+    defaults = dict(interval=2)
+
+    def round(self, number, w):
+        return [np.full(self.length, 2.0**number, np.float32)] * self.world
+
+
+@pytest.mark.parametrize(
+    "interval, staleness, begun, added",
+    [
+        (1, 1, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12], [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 12]),
+        (2, 1, [2, 4, 6, 8, 10, 12], [3, 5, 7, 9, 11, 12]),
+        (2, 2, [2, 4, 6, 8, 10, 12], [4, 6, 8, 10, 12, 12]),
+        (2, 3, [2, 5, 8, 11], [5, 8, 11, 12]),  # SPEC.md, "Async handlers"
+        (5, 100, [5], [12]),
+    ],
+)
+def test_rounds_begin_and_are_added_at_the_boundaries_of_the_specification(interval, staleness, begun, added):
+    job = Counting([np.zeros(1, np.float32)] * 2, interval=interval, staleness=staleness)
+    steps = run(job, [[np.zeros(1, np.float32)] * 2] * STEPS)
+    assert STEPS == 12 and job.rounds == len(begun)
+    for boundary, step in enumerate(steps, 1):
+        assert step.weights[0][0] == sum(2.0**k for k, at in enumerate(added) if at <= boundary)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_ad_psgd_with_one_step_of_staleness_is_synchronous_with_random_pairs(world):
+    """What a round finds at a step's end is there when the next has ended, as if mixed at its begin."""
+
+    class RandomPairs(decentralized.Mixing):
+        topology = asynchronous.AdPsgd.topology
+
+        def before_forward(self, w):  # The first round begins after the first step.
+            self.step_number -= 1
+            mixed = super().before_forward(w) if self.step_number >= 0 else None
+            self.step_number += 1
+            return mixed
+
+    start = [np.arange(LENGTH).astype(np.float32) * (r + 1) for r in range(world)]
+    steps = [[4096 * g for g in one] for one in exact(world, 25)]  # Halving never rounds.
+    synchronous = run(RandomPairs(start, sgd=LR), steps)
+    done = run(asynchronous.AdPsgd(start, sgd=LR, staleness=1), steps)
+    for step, expected in zip(done[:-1], synchronous[:-1]):
+        assert_same(step.weights, expected.weights)
+    assert world == 1 or any((a != b).any() for a, b in zip(done[0].weights, done[1].weights))
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_async_averaging_is_that_of_four_steps_ago(world):
+    """After the warm-up: w + (mean of snapshots − snapshot), and what is not moved averages to nothing."""
+    w, steps = same_start(world), normal(world, 26)
+    done = run(asynchronous.AsyncModelAverage(w, sgd=LR, warmup_steps=3), steps)
+    exactly = run(gradients.GradientAllReduce(w, sgd=LR), steps[:3])
+    for step, expected in zip(done, exactly):
+        assert_same(step.weights, expected.weights)
+    x = np.array(exactly[-1].weights, float)
+    snapshot = None
+    for boundary in range(4, STEPS + 1):
+        x = x - LR * np.array(steps[boundary - 1], float)
+        if boundary == 7:  # Round 0 began at 3, where all were equal.
+            snapshot = x.copy()
+        if boundary == 11:
+            x = x + (np.mean(snapshot, 0) - snapshot)
+        if boundary < STEPS:  # Then the round that began at 11 is added.
+            assert_close(done[boundary - 1].weights, x)
 
 
 # Adam.
