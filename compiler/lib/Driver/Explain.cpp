@@ -377,7 +377,10 @@ private:
 
   LogicalResult handler(ir::OnOp on, chunk::ProgramOp program, bool accepted) {
     HandlerFormula formula = formulaOf(on);
-    os_ << "  on " << ir::stringifyEvent(on.getEvent()) << "\n";
+    os_ << "  on " << ir::stringifyEvent(on.getEvent());
+    if (on.isAsync())
+      rounds(on);
+    os_ << "\n";
     os_ << "    rounds                 " << formula.rounds
         << (formula.rounds ? " if n > 1, else 0" : "") << "\n";
     os_ << "    wire bytes of rank r   " << formula.wire.perRank() << "\n";
@@ -405,6 +408,24 @@ private:
       return success();
     }
     return figures(program);
+  }
+
+  /// When the rounds of an async handler begin, and when they are added.
+  void rounds(ir::OnOp on) {
+    auto count = [&](Value parameter, std::optional<int64_t> number) {
+      if (!parameter)
+        return std::to_string(number.value_or(0));
+      auto found = on->getParentOfType<ir::AlgorithmOp>().getParameter(parameter);
+      return found->name.str() + " (" + std::to_string(cast<IntegerAttr>(found->initial).getInt()) +
+             ")";
+    };
+    os_ << ", a round every " << count(on.getEvery(), on.getEveryNumber()) << " "
+        << ir::stringifyIntervalUnit(*on.getEveryUnit());
+    if (on.getAfter() || on.getAfterNumber().value_or(0) > 0)
+      os_ << " after " << count(on.getAfter(), on.getAfterNumber()) << " steps";
+    os_ << ", added " << (*on.getEveryUnit() == ir::IntervalUnit::Steps ? "" : "at the latest ")
+        << *on.getStaleness() << (*on.getStaleness() == 1 ? " step" : " steps")
+        << " later; figures are of a round";
   }
 
   /// Whole numbers as such: means over steps may not be.
@@ -444,7 +465,7 @@ private:
     os_ << "    at n = " << options_.world << ", L = " << options_.length << ", "
         << (options_.dtype == kernels::DType::F32 ? "f32" : "f64");
     if (changes)
-      os_ << ", mean of steps 0 to " << steps - 1;
+      os_ << ", mean of " << (program.isAsync() ? "rounds" : "steps") << " 0 to " << steps - 1;
     os_ << ":\n      rounds " << number(rounds) << ", wire bytes of a rank " << number(least);
     if (most != least)
       os_ << " to " << number(most);

@@ -27,6 +27,18 @@
 // BYTES-NEXT: {{^}}not fused (line:column of the algorithm)
 // BYTES-NEXT: DecodeReduceEncode: writes the fold to memory and reads it again: no kernel does all three
 
+// RUN: bagua-opt %algorithms/async_model_average.mlir --explain --world 4 --length 1000 | FileCheck %s --check-prefix=TIMED
+// TIMED: on gradient
+// TIMED: on async, a round every sync_interval_ms (500) ms after warmup_steps (0) steps, added at the latest 4 steps later; figures are of a round
+// TIMED: rounds                 2 if n > 1, else 0
+// TIMED: at n = 4, L = 1000, f32:
+// TIMED: rounds 2, wire bytes of a rank 6000, all ranks 24000
+
+// RUN: bagua-opt %algorithms/ad_psgd.mlir --explain --world 4 --length 1000 | FileCheck %s --check-prefix=COUNTED
+// COUNTED: on async, a round every interval (1) steps, added 2 steps later; figures are of a round
+// COUNTED: at n = 4, L = 1000, f32, mean of rounds 0 to 999:
+// COUNTED: rounds 1, wire bytes of a rank 4000, all ranks 16000
+
 // Not an algorithm that --explain takes, for it leaves results unused; the lowering takes it, and remarks.
 // RUN: bagua-opt %S/../Conversion/BaguaToChunk/Inputs/original-needed.mlir --bagua-to-chunk --remarks-filter-missed=BaguaToChunk -o /dev/null 2>&1 | FileCheck %s --check-prefix=NEEDED
 // NEEDED: original-needed.mlir:4:13: remark: [Missed] ComputeInPlace | Category:BaguaToChunk | Remark="the job's buffer is read later, at 5:12"

@@ -548,6 +548,84 @@ TEST_F(BaguaInterpreterTest, PairsMeetAsTheReferencePairsThem) {
   EXPECT_THAT(mixed("#bagua.one_peer_exponential", 1), ElementsAre(2, 4, 2, 4));
 }
 
+// Round k adds k + 1 to every weight, which the steps leave at 10.
+constexpr const char *kAddsItsNumber = R"(
+bagua.algorithm @x(%interval: index = 2, %after: index = 0) {
+  bagua.on async every(%interval steps) after(%after) staleness(3) (%w: !bucket) {
+    %k = bagua.step
+    %one = arith.constant 1 : index
+    %k1 = arith.addi %k, %one : index
+    %d = bagua.map (%w - %w) + %k1
+    bagua.update weight += %d
+  }
+})";
+
+TEST_F(BaguaInterpreterTest, RoundsBeginAndAreAddedAtBoundaries) {
+  setSteps(std::vector(12, std::vector<float>{0, 0}));
+  auto first = [&] {
+    std::vector<float> all;
+    for (int64_t step = 0; step < inputs_.steps; ++step)
+      all.push_back(weight(static_cast<size_t>(step), 1)[0]);
+    return all;
+  };
+  ASSERT_EQ(errorOf(kAddsItsNumber), "");
+  // SPEC.md, "Async handlers": begun at 2, 5, 8, 11, added at 5, 8, 11 and at the end.
+  EXPECT_THAT(first(), ElementsAre(10, 10, 10, 10, 11, 11, 11, 13, 13, 13, 16, 20));
+  inputs_.parameters = {{"after", 5}, {"interval", 4}};
+  ASSERT_EQ(errorOf(kAddsItsNumber), "");
+  EXPECT_THAT(first(), ElementsAre(10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 11, 13));
+  inputs_.parameters = {};
+  inputs_.firstStep = 1; // The first boundary is the end of the second step.
+  ASSERT_EQ(errorOf(kAddsItsNumber), "");
+  EXPECT_THAT(first(), ElementsAre(10, 10, 10, 11, 11, 11, 13, 13, 13, 16, 16, 20));
+}
+
+TEST_F(BaguaInterpreterTest, AStepThatIsNotFiniteEndsAtABoundaryToo) {
+  setSteps({{0, 0}, {std::numeric_limits<float>::infinity(), 0}, {0, 0}, {0, 0}, {0, 0}});
+  ASSERT_EQ(errorOf(kAddsItsNumber), "");
+  EXPECT_THAT(weight(3, 0), ElementsAre(10, 20));
+  EXPECT_THAT(weight(4, 0), ElementsAre(11 + 2, 21 + 2)); // Begun at 2; and at 5, the end.
+}
+
+TEST_F(BaguaInterpreterTest, ThereAreNoRoundsInAWorldOfOne) {
+  inputs_.world = 1;
+  setSteps(std::vector(12, std::vector<float>{0, 0}));
+  ASSERT_EQ(errorOf(kAddsItsNumber), "");
+  EXPECT_THAT(weight(11, 0), ElementsAre(10, 20));
+}
+
+TEST_F(BaguaInterpreterTest, WhereNothingIsAddedTheWeightStaysAsItIs) {
+  setSteps(std::vector(4, std::vector<float>{0, 0}));
+  inputs_.weights = bytesOf(std::vector(2, std::vector<float>{-0.0f, 0.0f}));
+  ASSERT_EQ(errorOf(R"(
+bagua.algorithm @x {
+  bagua.state @m : bucket = 0.0
+  bagua.on async every(1 steps) staleness(1) (%w: !bucket) {
+    %m = bagua.read @m
+    bagua.update @m = %w
+    %k = bagua.step
+    %two = arith.constant 2 : index
+    %late = arith.cmpi uge, %k, %two : index
+    scf.if %late {
+      bagua.update weight += %m
+    }
+  }
+})"),
+            "");
+  for (size_t step = 0; step < 4; ++step) {
+    EXPECT_TRUE(step == 3 || std::signbit(weight(step, 0)[0])) << step;
+    EXPECT_FALSE(std::signbit(weight(step, 0)[1])) << step;
+  }
+}
+
+TEST_F(BaguaInterpreterTest, NegativeIntervals) {
+  setSteps({{0, 0}});
+  inputs_.parameters = {{"interval", 0}};
+  EXPECT_THAT(errorOf(kAddsItsNumber), HasSubstr("expects every of at least 1, got 0"));
+  inputs_.parameters = {{"after", -1}};
+  EXPECT_THAT(errorOf(kAddsItsNumber), HasSubstr("expects after of at least 0, got -1"));
+}
+
 TEST_F(BaguaInterpreterTest, ARoundThatDiffersBetweenRanksIsAnError) {
   setSteps({{1, 2}});
   EXPECT_THAT(errorOf(R"(
