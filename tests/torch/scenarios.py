@@ -167,6 +167,29 @@ def odd_parameters(algorithm):
     return {"digests": digests, "finite": finite, "keys": sorted(model.state_dict())}
 
 
+class UsedByOddRanks(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.always = nn.Parameter(torch.ones(3))
+        self.odd = nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        return (self.always * x).sum() + ((self.odd * x).sum() if bagua.rank() % 2 else 0)
+
+
+@scenario
+def used_by_odd_ranks(steps=4):
+    """B05: a rank that does not use a parameter adds zero to its mean gradient, in every step."""
+    model, optimizer = make(UsedByOddRanks(), "gradient_allreduce", lr=0.0)
+    means = []
+    for step in range(steps):
+        optimizer.zero_grad(set_to_none=True)
+        model(torch.full((3,), float(step + 1))).backward()
+        means.append([model.always.grad[0].item(), model.odd.grad[0].item()])
+        optimizer.step()
+    return {"means": means}
+
+
 @scenario
 def nothing_to_train(kind):
     """B08: frozen model, empty module, module without buffers."""

@@ -61,6 +61,11 @@ def test_b01_b05_empty_unused_and_frozen_parameters(algorithm):
         assert reports[0]["digests"] == reports[1]["digests"]
 
 
+def test_b05_parameter_that_odd_ranks_alone_use():
+    for report in pooled("used_by_odd_ranks", 2):
+        assert report["means"] == [[step, step / 2] for step in (1, 2, 3, 4)]
+
+
 @pytest.mark.parametrize("kind", ["frozen", "empty", "zero_numel"])
 def test_b08_nothing_to_train(kind):
     outcome = run("nothing_to_train", 2, kind=kind)

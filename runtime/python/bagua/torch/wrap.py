@@ -420,10 +420,22 @@ class _Job:
             if bucket.missing > 0:
                 return
             self.next_launch += 1
+            self._complete(bucket)
             self._compare_counts(bucket, "gradient")
             if self.needs_finite:
                 self.locally_finite = self.locally_finite and bucket.is_finite()
             self._start(bucket, _capi.GRADIENT)
+
+    @torch.no_grad()
+    def _complete(self, bucket):
+        """What this backward has not brought: a gradient from before (under no_sync), or none."""
+        for slot, view in zip(bucket.plan.slots, bucket.gradient_views):
+            if slot.parameter.grad is not None:
+                self._attach_gradient(slot, view)
+                continue
+            view.zero_()  # Unused here; another rank may have used it.
+            if self.context.world > 1:
+                slot.parameter.grad = view
 
     def _start(self, bucket, event):
         if self.rounds is None:  # Else the compiler has seen to it, or no round begins before its warm-up is over.
@@ -461,17 +473,6 @@ class _Job:
         if not self.has_gradient:
             self.backwards += 1
             return
-        with torch.no_grad():
-            for bucket in self.buckets:
-                if bucket.running:
-                    continue
-                for slot, view in zip(bucket.plan.slots, bucket.gradient_views):
-                    if slot.parameter.grad is not None:  # Used now, or accumulated earlier under no_sync.
-                        self._attach_gradient(slot, view)
-                        continue
-                    view.zero_()  # Unused here; another rank may have used it.
-                    if self.context.world > 1:
-                        slot.parameter.grad = view
         if self.launch_order is None and self._is_in_step("gradient"):
             self._learn()
         order = self.launch_order or self.buckets
