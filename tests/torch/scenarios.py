@@ -19,9 +19,10 @@ from torch.nn import functional
 from torch.utils import checkpoint
 
 import bagua.torch as bagua
+import dtype_scenarios
 
 torch.set_num_threads(1)
-SCENARIOS = {}
+SCENARIOS = dict(dtype_scenarios.SCENARIOS)
 
 
 def scenario(function):
@@ -545,10 +546,7 @@ def refused(kind):
     model = small_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     algorithm = "gradient_allreduce"
-    if kind == "half":
-        model = model.half()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    elif kind == "sparse":
+    if kind == "sparse":
         model = nn.Embedding(10, 4, sparse=True)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     elif kind == "name":

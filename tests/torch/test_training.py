@@ -161,7 +161,6 @@ def test_b60_data_loader_workers():
 @pytest.mark.parametrize(
     "kind, expected",
     [
-        ("half", ["4.bias", "float16", "f32"]),
         ("sparse", ["weight", "sparse"]),
         ("name", ["no_such_algorithm", "gradient_allreduce", "bytegrad", "decentralized"]),
         ("outside", ["4.bias", "parameter group"]),

@@ -131,6 +131,13 @@ def wrap(
     equally many steps, but for those in which another handler sends something (a warm-up): see asynchronous().
     Buffers are left to each rank.
 
+    Parameters may be float16, bfloat16, float32, float64, complex64 and complex128, mixed in one module; each dtype has
+    buckets of its own. Handlers see 16 bits widened to float32, and what they write is rounded once; so those parameters
+    travel as float32 where no codec packs them, while `stats()["bytes_raw"]` counts them with two bytes. Complex numbers
+    are two real ones. State is float32, or float64 for float64 and complex128, which algorithms with a codec refuse. An
+    algorithm that owns the update rounds 16-bit weights in every step: for small steps keep them in float32. Buffers may
+    be of any dtype. Sparse and quantized tensors are refused.
+
     Algorithm state is this rank's and lies in `optimizer.state_dict()["bagua"]`: save and load a file for each rank.
     Loading is collective; with as many ranks training goes on bit for bit, else each state's on_resize decides."""
     algorithm_options = {**(algorithm_options or {}), **options}

@@ -6,7 +6,7 @@ import time
 import torch
 
 from .. import _capi
-from ..context import Memory, all_finite
+from ..context import Memory
 from ..schedule import find_schedule
 from . import plan as planning
 
@@ -23,16 +23,13 @@ class _Snapshot:
         self.view = bucket.view
         self.attach_weights = bucket.attach_weights
         self.weight = bucket.weight
-        _, code, size = planning.DTYPES[self.plan.dtype]
-        self.code = code
-        memory = Memory(context, self.plan.length * size)
-        self.values = torch.frombuffer(memory.buffer(), dtype=self.plan.dtype, count=self.plan.length)
+        self.values = self.plan.allocate(context)
         self.values.copy_(self.weight)  # Before bind: a state may begin as the weight.
         self.binding = context.bind(
             schedule,
             self.plan.name,
-            self.plan.length,
-            code,
+            self.plan.scalars,
+            self.plan.storage.code,
             weight=self.values.data_ptr(),
             index=index,
             parameters=parameters,
@@ -49,9 +46,10 @@ class _Snapshot:
     @torch.no_grad()
     def add(self):
         self.attach_weights()
-        self.weight.add_(self.values)
-        if not all_finite(self.weight.data_ptr(), self.plan.length, self.code):
-            self.weight[torch.isnan(self.weight)] = float("nan")  # As the kernels do: one NaN, whatever the processor.
+        self.weight.add_(self.values)  # In the wider dtype of both, rounded once.
+        if not planning.is_finite(self.weight):
+            scalars = torch.view_as_real(self.weight) if self.weight.is_complex() else self.weight
+            scalars[torch.isnan(scalars)] = float("nan")  # As the kernels do: one NaN, whatever the processor.
 
 
 class _AllStopped:

@@ -6,10 +6,54 @@ import os
 import torch
 
 from .. import _capi
+from ..context import Memory, all_finite
 
 BUCKET_BYTES = 10 << 20  # Default size of a bucket, as in the paper (section 3.4).
 
-DTYPES = {torch.float32: ("f32", _capi.F32, 4), torch.float64: ("f64", _capi.F64, 8)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Storage:
+    """What stands in transport memory for parameters of one dtype."""
+
+    label: str
+    memory: torch.dtype  # Of one element there: wider than the parameter's where handlers compute in more.
+    scalars: int  # Of one element: what handlers see of a complex number are two.
+
+    @property
+    def compute(self):
+        """The dtype of handlers and states."""
+        return {torch.complex64: torch.float32, torch.complex128: torch.float64}.get(self.memory, self.memory)
+
+    @property
+    def compute_label(self):
+        return {torch.float32: "f32", torch.float64: "f64"}[self.compute]
+
+    @property
+    def code(self):
+        return {torch.float32: _capi.F32, torch.float64: _capi.F64}[self.compute]
+
+
+DTYPES = {
+    torch.float32: Storage("f32", torch.float32, 1),
+    torch.float64: Storage("f64", torch.float64, 1),
+    torch.float16: Storage("f16", torch.float32, 1),
+    torch.bfloat16: Storage("bf16", torch.float32, 1),
+    torch.complex64: Storage("c64", torch.complex64, 2),
+    torch.complex128: Storage("c128", torch.complex128, 2),
+}
+
+
+def item_size(dtype):
+    return torch.empty((), dtype=dtype).element_size()
+
+
+def is_finite(tensor):
+    """Whether no element is a NaN or an infinity."""
+    storage = DTYPES.get(tensor.dtype)
+    if storage is not None and storage.memory == tensor.dtype and tensor.is_contiguous():
+        return all_finite(tensor.data_ptr(), tensor.numel() * storage.scalars, storage.code)
+    return bool(torch.isfinite(tensor).all())
 
 
 @dataclasses.dataclass
@@ -36,7 +80,30 @@ class BucketPlan:
 
     @property
     def length(self):
+        """In elements of the parameters."""
         return sum(slot.numel for slot in self.slots)
+
+    @property
+    def storage(self):
+        return DTYPES[self.dtype]
+
+    @property
+    def scalars(self):
+        """The length that handlers see."""
+        return self.length * self.storage.scalars
+
+    @property
+    def is_widened(self):
+        return self.storage.memory != self.dtype
+
+    def stored_bytes(self, count):
+        """`count` bytes of transport memory as bytes of the parameters' dtype."""
+        return count * item_size(self.dtype) // item_size(self.storage.memory)
+
+    def allocate(self, context):
+        """Transport memory for the bucket, as a flat tensor."""
+        memory = Memory(context, self.length * item_size(self.storage.memory))
+        return torch.frombuffer(memory.buffer(), dtype=self.storage.memory, count=self.length)
 
 
 def bucket_bytes_from_environment():
@@ -52,8 +119,20 @@ def bucket_bytes_from_environment():
     return value
 
 
-def refuse_sparse(model):
-    """Sparse gradients have no place in a bucket: refused by name before training starts."""
+def refuse_unsupported(model):
+    """What neither a bucket nor a broadcast can hold is refused by name before training starts."""
+    named = [("parameter", *item) for item in model.named_parameters()]
+    for kind, name, tensor in named + [("buffer", *item) for item in model.named_buffers()]:
+        if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+            raise _capi.FailedPreconditionError(
+                f"{kind} {name!r} is not initialized yet: run the model once before wrap, on every rank"
+            )
+        if tensor.is_quantized or tensor.layout != torch.strided:
+            what = "quantized" if tensor.is_quantized else str(tensor.layout).replace("torch.", "")
+            raise _capi.UnimplementedError(
+                f"{kind} {name!r} is {what}, which is not supported: expects a dense tensor; keep it in a plain attribute "
+                "of the module if it is the same on all ranks"
+            )
     for path, module in model.named_modules():
         if getattr(module, "sparse", False) and isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)):
             name = f"{path}.weight" if path else "weight"
@@ -70,14 +149,15 @@ def trainable_parameters(model):
 def make_plan(model, optimizer, schedule, bucket_bytes):
     """Buckets in reverse registration order (the usual order of gradients in backward)."""
     accepted = schedule.info["dtypes"]
+    known = " or ".join(str(dtype).replace("torch.", "") for dtype in DTYPES if DTYPES[dtype].compute_label in accepted)
     group_of = {id(p): index for index, group in enumerate(optimizer.param_groups) for p in group["params"]}
     plans, open_plans = [], {}
     for name, parameter in reversed(trainable_parameters(model)):
-        label = DTYPES.get(parameter.dtype, (None,))[0]
-        if label not in accepted:
+        storage = DTYPES.get(parameter.dtype)
+        if storage is None or storage.compute_label not in accepted:
             raise _capi.UnimplementedError(
-                f"parameter {name!r} is {str(parameter.dtype).removeprefix('torch.')}: algorithm "
-                f"{schedule.name!r} expects {' or '.join(accepted)}"
+                f"parameter {name!r} is {str(parameter.dtype).replace('torch.', '')}: algorithm "
+                f"{schedule.name!r} expects {known}"
             )
         if parameter.device.type != "cpu":
             raise _capi.UnimplementedError(f"parameter {name!r} is on {parameter.device}: this build expects cpu")
@@ -88,7 +168,7 @@ def make_plan(model, optimizer, schedule, bucket_bytes):
             )
         key = (parameter.dtype, group_of[id(parameter)])
         plan = open_plans.get(key)
-        size = DTYPES[parameter.dtype][2]
+        size = item_size(storage.memory)
         if plan is None or (plan.length + parameter.numel()) * size > bucket_bytes:
             plan = BucketPlan(f"bucket{len(plans)}", parameter.dtype, key[1], [])
             plans.append(plan)
@@ -105,7 +185,7 @@ def describe(plans, schedule):
         "buckets": [
             {
                 "name": plan.name,
-                "dtype": DTYPES[plan.dtype][0],
+                "dtype": plan.storage.label,
                 "parameter_group": plan.group,
                 "parameters": [{"name": s.name, "shape": list(s.parameter.shape)} for s in plan.slots],
             }

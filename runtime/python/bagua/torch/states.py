@@ -9,8 +9,12 @@ from .. import _capi
 log = logging.getLogger("bagua")
 
 
+def _empty(bucket, state):
+    return torch.empty(state["elements"], dtype=bucket.plan.storage.compute)
+
+
 def _read(bucket, state):
-    flat = torch.empty(state["elements"], dtype=bucket.plan.dtype)
+    flat = _empty(bucket, state)
     bucket.binding.read_state(state["index"], flat.data_ptr(), flat.numel() * flat.element_size())
     return flat
 
@@ -19,15 +23,21 @@ def _write(bucket, state, flat):
     bucket.binding.write_state(state["index"], flat.data_ptr(), flat.numel() * flat.element_size())
 
 
+def _as_parameters(bucket, flat):
+    """The same memory, complex where the parameters are."""
+    return torch.view_as_complex(flat.view(-1, 2)) if bucket.plan.storage.scalars == 2 else flat
+
+
 def _rows(bucket, state, flat):
     """The whole buckets of a state over `bucket` or over `neighbors`."""
-    return flat.view(state["elements"] // bucket.plan.length, bucket.plan.length)
+    return _as_parameters(bucket, flat).view(state["elements"] // bucket.plan.scalars, bucket.plan.length)
 
 
 def export_states(context, buckets):
     """This rank's states: {"world", "rank", "values": {state: {parameter: value}}}. A value is, by the state's domain:
-    bucket, a tensor like the parameter; neighbors, such tensors stacked; scalar, the bucket's number; shard, the part of
-    the parameter's elements, in memory order, that this rank has, and where it begins."""
+    bucket, a tensor like the parameter (float32 if that has 16 bits); neighbors, such tensors stacked; scalar, the
+    bucket's number; shard, the part of the parameter's elements, in memory order, that this rank has, and where it
+    begins (of a complex parameter, real and imaginary parts count)."""
     values = {}
     for bucket in buckets:
         for state in bucket.states:
@@ -38,9 +48,10 @@ def export_states(context, buckets):
                     value = flat.clone()
                 elif state["domain"] == "shard":
                     begin, end = state["offset"], state["offset"] + state["elements"]
-                    low = min(max(begin, slot.offset), end)
-                    high = max(min(end, slot.offset + slot.numel), low)
-                    value = {"begin": low - slot.offset, "values": flat[low - begin : high - begin].clone()}
+                    scalars = bucket.plan.storage.scalars
+                    low = min(max(begin, slot.offset * scalars), end)
+                    high = max(min(end, (slot.offset + slot.numel) * scalars), low)
+                    value = {"begin": low - slot.offset * scalars, "values": flat[low - begin : high - begin].clone()}
                 else:
                     views = [bucket.view(row, slot).clone() for row in _rows(bucket, state, flat)]
                     value = torch.stack(views) if state["domain"] == "neighbors" else views[0]
@@ -95,7 +106,7 @@ def import_states(context, buckets, saved):
 
 def _begin_anew(bucket, state):
     """The initial value; where that is the weight, the model's of now."""
-    flat = torch.empty(state["elements"], dtype=bucket.plan.dtype)
+    flat = _empty(bucket, state)
     if state["initial"] == "weight":
         bucket.attach_weights()
         _rows(bucket, state, flat).copy_(bucket.weight)  # To each row.
@@ -105,7 +116,7 @@ def _begin_anew(bucket, state):
 
 
 def _assemble(bucket, state, values):
-    flat = torch.empty(state["elements"], dtype=bucket.plan.dtype)
+    flat = _empty(bucket, state)
     for slot in bucket.plan.slots:
         value = values[slot.name]
         if state["domain"] == "scalar":
@@ -141,11 +152,11 @@ def _mean(context, flat):
 
 def _import_shard(context, bucket, state, values, same):
     """Lays what the ranks have end to end, and cuts out this rank's shard."""
-    whole = torch.zeros(bucket.plan.length, dtype=bucket.plan.dtype)
-    known = torch.zeros(bucket.plan.length, dtype=torch.uint8)
+    whole = torch.zeros(bucket.plan.scalars, dtype=bucket.plan.storage.compute)
+    known = torch.zeros(bucket.plan.scalars, dtype=torch.uint8)
     for slot in bucket.plan.slots:
         part = values[slot.name]
-        begin = slot.offset + part["begin"]
+        begin = slot.offset * bucket.plan.storage.scalars + part["begin"]
         whole[begin : begin + part["values"].numel()] = part["values"]
         known[begin : begin + part["values"].numel()] = 1
     begin, end = state["offset"], state["offset"] + state["elements"]
@@ -166,6 +177,6 @@ def _import_shard(context, bucket, state, values, same):
                 bucket.name,
                 state["name"],
                 int((known == 0).sum()),
-                bucket.plan.length,
+                bucket.plan.scalars,
             )
     _write(bucket, state, whole[begin:end].clone())

@@ -7,7 +7,7 @@ import types
 import torch
 
 from .. import _capi
-from ..context import Memory, all_finite
+from ..context import Memory
 from ..schedule import find_schedule
 from . import plan as planning
 from . import states as stating
@@ -27,26 +27,34 @@ def _dense(tensor):
 
 
 class _Bucket:
-    """One bucket: its flat memory, the views of its parameters, and its binding."""
+    """One bucket: its flat memory, the views of its parameters, and its binding.
+
+    `gradient` and `weight` are in the parameters' dtype. Where handlers compute in a wider one, `memory` has what they
+    see: a program's start fills it, and what the program writes is rounded once when the program has delivered it."""
 
     def __init__(self, context, schedule, plan, index, roles, parameters):
         self.plan = plan
         self.name = plan.name
         self.parameters = {}  # Per-step ones as last set.
-        _, code, size = planning.DTYPES[plan.dtype]
-        self.gradient = self._flat(context, size) if "gradient" in roles else None
-        self.weight = self._flat(context, size) if "weight" in roles else None
+        self.programs = {_capi.EVENTS[program["event"]]: program for program in schedule.info["programs"]}
+        self.memory = {role: plan.allocate(context) for role in ("gradient", "weight") if role in roles}
+        flats = self.memory
+        if plan.is_widened:
+            flats = {role: torch.zeros(plan.length, dtype=plan.dtype) for role in self.memory}
+        self.gradient, self.weight = flats.get("gradient"), flats.get("weight")
+        self.undelivered = set()  # Roles that the running program may still write.
         self.gradient_views = [self.view(self.gradient, slot) for slot in plan.slots]
         self.weight_views = [self.view(self.weight, slot) for slot in plan.slots]
         if self.weight is not None:
-            self.attach_weights()  # Before bind: a state may begin as the weight.
+            self.attach_weights()
+            self._widen({"weight"})  # Before bind: a state may begin as the weight.
         self.binding = context.bind(
             schedule,
             plan.name,
-            plan.length,
-            code,
-            None if self.gradient is None else self.gradient.data_ptr(),
-            None if self.weight is None else self.weight.data_ptr(),
+            plan.scalars,
+            plan.storage.code,
+            self.memory["gradient"].data_ptr() if "gradient" in roles else None,
+            self.memory["weight"].data_ptr() if "weight" in roles else None,
             index,
             parameters,
         )
@@ -55,9 +63,18 @@ class _Bucket:
         self.running = False
         self.failure = None  # The first error: every later call repeats it.
 
-    def _flat(self, context, size):
-        memory = Memory(context, self.plan.length * size)
-        return torch.frombuffer(memory.buffer(), dtype=self.plan.dtype, count=self.plan.length)
+    def _widen(self, roles):
+        if self.plan.is_widened:
+            for role in roles:
+                self.memory[role].copy_(getattr(self, role))
+
+    def _deliver(self, roles):
+        """Rounds what the program has written, once; what it has not keeps its value."""
+        roles = self.undelivered & set(roles)
+        self.undelivered -= roles
+        if self.plan.is_widened:
+            for role in roles:
+                getattr(self, role).copy_(self.memory[role])
 
     @staticmethod
     def view(flat, slot):
@@ -72,7 +89,7 @@ class _Bucket:
     def attach_weights(self):
         """Moves the parameters into the bucket, also those whose `.data` was replaced since."""
         for slot, view in zip(self.plan.slots, self.weight_views):
-            data = slot.parameter.data
+            data = _resolved(slot.parameter.data)
             if data.data_ptr() != view.data_ptr() or data.stride() != view.stride():
                 view.copy_(data)
                 slot.parameter.data = view
@@ -93,6 +110,9 @@ class _Bucket:
 
     def start(self, event, step):
         with self._first_error():
+            program = self.programs[event]
+            self._widen(program["roles"])
+            self.undelivered = set(program["writes"])
             self.binding.start(event, step)
             self.running = True
 
@@ -106,20 +126,24 @@ class _Bucket:
         if self.running:
             with self._first_error():
                 self.binding.open_gate(_capi.BEFORE_UPDATE, finite)
+            if not finite:
+                self.undelivered.discard("weight")
 
     def wait_gate(self):
         if self.running:
             with self._first_error():
                 self.binding.wait_gate()
+            self._deliver({"gradient"})  # Not later: the job may change its gradients before the update.
 
     def is_finite(self):
-        return all_finite(self.gradient.data_ptr(), self.plan.length, planning.DTYPES[self.plan.dtype][1])
+        return planning.is_finite(self.gradient)
 
     def wait(self):
         if self.running:
             with self._first_error():
                 self.binding.wait()
             self.running = False
+            self._deliver({"gradient", "weight"})
 
 
 class _Job:
@@ -161,7 +185,7 @@ class _Job:
         self.second_backward = False  # Before the update that the first one's gradients are for.
         self.delivered = None  # Versions of the gradients that an algorithm which owns the update has used.
 
-        planning.refuse_sparse(model)
+        planning.refuse_unsupported(model)
         plans = planning.make_plan(model, optimizer, schedule, bucket_bytes)
         if not plans:
             log.warning("no trainable parameters: algorithm %r has nothing to do", schedule.name)
@@ -199,9 +223,9 @@ class _Job:
     def _broadcast_model(self):
         """Parameters and buffers of rank 0 to all, so that replicas start equal."""
         for tensor in list(self.model.parameters()) + list(self.model.buffers()):
-            if tensor.device.type != "cpu" or tensor.is_sparse or tensor.numel() == 0:
+            if tensor.device.type != "cpu" or tensor.numel() == 0:
                 continue
-            flat = tensor.detach().contiguous()
+            flat = _resolved(tensor.detach()).contiguous()
             self.context.broadcast(flat.data_ptr(), flat.numel() * flat.element_size())
             if flat.data_ptr() != tensor.data_ptr():
                 tensor.copy_(flat)
@@ -211,10 +235,10 @@ class _Job:
         """Rank 0's buffers to all, in one message for each dtype."""
         groups = {}
         for buffer in self.model.buffers():
-            if buffer.device.type == "cpu" and not buffer.is_sparse and buffer.numel() > 0:
+            if buffer.device.type == "cpu" and buffer.numel() > 0:
                 groups.setdefault(buffer.dtype, []).append(buffer.data)  # .data: a graph in between may go on.
         for buffers in groups.values():
-            flat = torch.cat([buffer.reshape(-1) for buffer in buffers])
+            flat = torch.cat([_resolved(buffer).reshape(-1) for buffer in buffers])
             self.context.broadcast(flat.data_ptr(), flat.numel() * flat.element_size())
             if self.context.rank != 0:
                 for buffer, values in zip(buffers, flat.split([buffer.numel() for buffer in buffers])):
@@ -410,6 +434,7 @@ class _Job:
             raise _capi.UnimplementedError(
                 f"parameter {slot.name!r} has a sparse gradient, which is not supported: use dense gradients"
             )
+        gradient = _resolved(gradient)
         if gradient.data_ptr() != view.data_ptr() or gradient.stride() != view.stride():
             view.copy_(gradient)  # zero_grad(set_to_none=True), or the user replaced it.
             slot.parameter.grad = view
@@ -598,6 +623,7 @@ class _Job:
             if self.rounds is not None:
                 of_rounds = self.rounds.snapshots[index].binding.statistics()
                 numbers = {key: value + of_rounds[key] for key, value in numbers.items()}
+            numbers["bytes_raw"] = bucket.plan.stored_bytes(numbers["bytes_raw"])
             entry = {"name": bucket.name, "length": bucket.plan.length, **numbers}
             busy, wait = entry["busy_ns"], entry["wait_ns"]
             entry["overlap"] = 1 - min(wait / busy, 1) if busy else 0.0
@@ -640,12 +666,13 @@ class _Flag:
         return float(self.value[0]) == 0.0
 
 
+def _resolved(tensor):
+    """A complex tensor whose memory has its values: the conjugate of one may be a mark at the same memory."""
+    return tensor.resolve_conj().resolve_neg()
+
+
 def _is_finite(gradient):
-    if gradient is None:
-        return True
-    if gradient.is_contiguous() and gradient.dtype in planning.DTYPES:
-        return all_finite(gradient.data_ptr(), gradient.numel(), planning.DTYPES[gradient.dtype][1])
-    return bool(torch.isfinite(gradient).all())
+    return gradient is None or planning.is_finite(gradient)
 
 
 def _group_value(group, parameter):
