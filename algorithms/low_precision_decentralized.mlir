@@ -12,7 +12,7 @@
 !near = !bagua.per<#ring, !bucket>
 
 bagua.algorithm @low_precision_decentralized {
-  bagua.state @x : bucket = weight
+  bagua.state @x : bucket = weight on_resize zero // As @n: neighbours know each other's @x.
   bagua.state @n : per<#ring> = weight
   bagua.on after_update(%u: !bucket) {
     %world = bagua.world

@@ -20,9 +20,10 @@ from torch.utils import checkpoint
 
 import bagua.torch as bagua
 import dtype_scenarios
+import resume_scenarios
 
 torch.set_num_threads(1)
-SCENARIOS = dict(dtype_scenarios.SCENARIOS)
+SCENARIOS = {**dtype_scenarios.SCENARIOS, **resume_scenarios.SCENARIOS}
 
 
 def scenario(function):

@@ -101,15 +101,18 @@ def import_states(context, buckets, saved):
                 flat = _assemble(bucket, state, values)
                 _write(bucket, state, flat if same else _mean(context, flat))
             else:
-                _begin_anew(bucket, state)
+                _begin_anew(context, bucket, state)
 
 
-def _begin_anew(bucket, state):
-    """The initial value; where that is the weight, the model's of now."""
+def _begin_anew(context, bucket, state):
+    """The initial value; where that is the weight, the mean of the ranks' of now: as at wrap, all begin with the same, and
+    what they keep of each other agrees."""
     flat = _empty(bucket, state)
     if state["initial"] == "weight":
         bucket.attach_weights()
-        _rows(bucket, state, flat).copy_(bucket.weight)  # To each row.
+        weight = torch.empty(bucket.plan.scalars, dtype=flat.dtype)
+        _as_parameters(bucket, weight).copy_(bucket.weight)
+        _rows(bucket, state, flat).copy_(_as_parameters(bucket, _mean(context, weight)))  # To each row.
     else:
         flat.fill_(state["initial"])
     _write(bucket, state, flat)
@@ -164,7 +167,7 @@ def _import_shard(context, bucket, state, values, same):
     lacks = torch.tensor([0 if bool(known[begin:end].all()) else 1], dtype=torch.uint8)
     if not same or any(int(theirs) for theirs in _from_each_rank(context, lacks)):
         if not same and state["on_resize"] == "zero":
-            _begin_anew(bucket, state)
+            _begin_anew(context, bucket, state)
             return
         pieces = zip(list(_from_each_rank(context, whole)), list(_from_each_rank(context, known)))
         for theirs, theirs_known in pieces:
