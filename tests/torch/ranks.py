@@ -39,7 +39,8 @@ def environment(**extra):
     return result
 
 
-def run(scenario, world, launcher="bagua-run", env=None, deadline=DEADLINE_S, **arguments):
+def run(scenario, world, launcher="bagua-run", env=None, deadline=DEADLINE_S, prefix=(), **arguments):
+    """Its outcome; `prefix` is a command that runs the launcher."""
     with tempfile.TemporaryDirectory(prefix="bagua-test-") as folder:
         command = [sys.executable, os.path.join(HERE, "scenarios.py"), scenario, json.dumps(arguments), folder]
         if launcher == "bagua-run":
@@ -52,7 +53,7 @@ def run(scenario, world, launcher="bagua-run", env=None, deadline=DEADLINE_S, **
         else:
             assert launcher == "alone" and world == 1
         done = subprocess.run(
-            command,
+            [*prefix, *command],
             env=environment(**(env or {})),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -147,6 +147,68 @@ def mixing(steps=5):
     return {"worst": worst}
 
 
+@scenario
+def with_buckets_of(algorithm, bucket_bytes, steps=4):
+    """B20: digests after each step, in buckets as the environment says."""
+    os.environ["BAGUA_BUCKET_BYTES"] = str(bucket_bytes)
+    try:
+        model, optimizer = make(small_model(), algorithm, bucket_bytes=None)
+    finally:
+        del os.environ["BAGUA_BUCKET_BYTES"]
+    digests, _ = train(model, optimizer, bagua.rank(), steps)
+    return {"digests": digests, "buckets": len(bagua.stats(model)["buckets"])}
+
+
+@scenario
+def large_buckets(algorithm, steps=3):
+    """B58: buckets of several MB, and how much /dev/shm could hold."""
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(12, 1536), nn.Tanh(), nn.Linear(1536, 1024), nn.Linear(1024, 4))
+    model, optimizer = make(model, algorithm, bucket_bytes=8 << 20)
+    digests, _ = train(model, optimizer, bagua.rank(), steps)
+    shm = os.statvfs("/dev/shm")
+    largest = max(4 * bucket["length"] for bucket in bagua.stats(model)["buckets"])
+    return {"digests": digests, "largest": largest, "shm": shm.f_blocks * shm.f_frsize}
+
+
+@scenario
+def goes_on(how):
+    """B47: after an error that the job catches, Python goes on: nothing ends the process."""
+    model, optimizer = make(small_model(), "gradient_allreduce")
+    train(model, optimizer, bagua.rank(), 2)
+    last = bagua.world() - 1
+    if bagua.rank() == last and how in ("KILL", "STOP"):
+        os.kill(os.getpid(), getattr(signal, f"SIG{how}"))
+    errors = []
+    for _ in range(2):  # The first error stays.
+        try:
+            train(model, optimizer, bagua.rank(), 1, first=2)
+            if bagua.rank() == last:
+                optimizer.step()
+            train(model, optimizer, bagua.rank(), 1, first=3)
+            errors.append(["none", ""])
+        except bagua.Error as error:
+            errors.append([type(error).__name__, str(error)])
+    stream = io.BytesIO()
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, stream)
+    plain = copy_module.deepcopy(model)
+    digests, losses = train(plain, torch.optim.SGD(plain.parameters(), lr=0.1), bagua.rank(), 5)
+    model.eval()
+    with torch.no_grad():
+        finite = bool(torch.isfinite(model(data(0, 0)[0])).all())
+    step = bagua.stats()["step"]
+    begin = time.time()
+    bagua.shutdown()
+    return {
+        "errors": errors,
+        "saved": stream.tell() > 0,
+        "moved": len(set(digests)) == 5 and losses[-1] == losses[-1],
+        "finite": finite,
+        "step": step,
+        "shutdown_s": time.time() - begin,
+    }
+
+
 class WithEmpties(nn.Module):
     def __init__(self):
         super().__init__()

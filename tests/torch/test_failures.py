@@ -154,6 +154,84 @@ def test_extra_training_forwards(algorithm, ranks):
     assert [r["step"] for r in more] == [5, 5, 5]
 
 
+SMALL_SHM = """
+mount -t tmpfs -o size=1m tmpfs /dev/shm || exit 97
+"$@"
+code=$?
+echo "left in /dev/shm: [$(ls -A /dev/shm)]"
+exit $code
+"""
+
+
+def run_with_small_shm(scenario, world, **arguments):
+    """In a mount namespace whose /dev/shm holds 1 MB, over shared memory."""
+    prefix = ["unshare", "--mount", "--propagation", "private", "sh", "-c", SMALL_SHM, "sh"]
+    outcome = run(scenario, world, env={"BAGUA_TRANSPORT": "window"}, prefix=prefix, **arguments)
+    assert "left in /dev/shm: [" in outcome.output, f"no mount namespace with a small /dev/shm:\n{outcome.output}"
+    return outcome
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mount namespaces need root")
+@pytest.mark.parametrize("algorithm", ["gradient_allreduce", "decentralized"])
+def test_b58_buckets_larger_than_dev_shm(algorithm):
+    outcome = run_with_small_shm("large_buckets", 4, algorithm=algorithm)
+    for report in outcome.check():
+        assert report["shm"] == 1 << 20
+        assert report["largest"] > 4 * report["shm"]
+        assert len(set(report["digests"])) == 3
+        if algorithm == "gradient_allreduce":
+            assert report["digests"] == outcome.reports[0]["digests"]
+    assert "left in /dev/shm: []" in outcome.output
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mount namespaces need root")
+def test_b58_killed_rank_leaves_nothing_in_dev_shm():
+    outcome = run_with_small_shm("victim", 4, algorithm="gradient_allreduce", when="bucket")
+    assert [r["raised"] for r in outcome.reports if r is not None] == ["PeerLostError"] * 3, outcome.output
+    assert "left in /dev/shm: []" in outcome.output
+    assert_nothing_left(outcome)
+
+
+@pytest.mark.parametrize(
+    "how, expected", [("KILL", "PeerLostError"), ("STOP", "TimeoutError"), ("uneven", "MismatchError")]
+)
+def test_b47_python_goes_on_after_an_error(how, expected, tmp_path):
+    world = 3
+    port = str(free_port())
+    ranks = []  # Without a launcher, which would end the survivors.
+    for rank in range(world):
+        variables = environment(
+            BAGUA_RANK=rank,
+            BAGUA_WORLD=world,
+            BAGUA_LOCAL_RANK=rank,
+            BAGUA_LOCAL_SIZE=world,
+            BAGUA_STORE=f"127.0.0.1:{port}",
+            BAGUA_STEP_TIMEOUT_MS=4000 if how == "STOP" else 60000,
+        )
+        command = [sys.executable, os.path.join(HERE, "scenarios.py"), "goes_on", json.dumps({"how": how}), tmp_path]
+        ranks.append(
+            subprocess.Popen(
+                command, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            )
+        )
+    survivors = ranks if how == "uneven" else ranks[:-1]
+    try:
+        outputs = [process.communicate(timeout=200)[0] for process in survivors]
+    finally:
+        for process in ranks:
+            process.kill()
+            process.wait()
+    for rank, (process, output) in enumerate(zip(survivors, outputs)):
+        assert process.returncode == 0, output
+        report = json.loads((tmp_path / f"rank{rank}.json").read_text(encoding="utf-8"))
+        assert [name for name, _ in report["errors"]] == [expected, expected], output
+        assert f"rank {world - 1}" in report["errors"][0][1]
+        assert report["errors"][1] == report["errors"][0]
+        assert report["saved"] and report["moved"] and report["finite"]
+        assert report["step"] == (2 if how != "uneven" else 4 if rank == world - 1 else 3)
+        assert report["shutdown_s"] < 5
+
+
 def test_calls_after_shutdown():
     for messages in run("after_shutdown", 2).check():
         for call, message in messages.items():

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from ranks import ALGORITHMS, DEADLINE_S, HERE, environment
+from ranks import ALGORITHMS, DEADLINE_S, HERE, environment, pooled
 
 _names = itertools.count()
 
@@ -41,15 +41,17 @@ def two_hosts():
             subprocess.run(["ip", "netns", "del", space], check=False, capture_output=True)
 
 
-def run_on_hosts(hosts, ranks_per_host, scenario, folder, **arguments):
+def run_on_hosts(hosts, ranks_per_host, scenario, folder, interleaved=False, **arguments):
+    """Consecutive ranks are on one host, or on one host after the other."""
     world = len(hosts) * ranks_per_host
     processes = []
     for rank in range(world):
-        space, _ = hosts[rank // ranks_per_host]
+        host, local = (rank % len(hosts), rank // len(hosts)) if interleaved else divmod(rank, ranks_per_host)
+        space, _ = hosts[host]
         variables = environment(
             BAGUA_RANK=rank,
             BAGUA_WORLD=world,
-            BAGUA_LOCAL_RANK=rank % ranks_per_host,
+            BAGUA_LOCAL_RANK=local,
             BAGUA_LOCAL_SIZE=ranks_per_host,
             BAGUA_STORE=f"{hosts[0][1]}:29871",
         )
@@ -82,3 +84,29 @@ def test_b55_b56_training_across_hosts(algorithm, ranks_per_host, tmp_path):
     assert all(r["wire"] == r["formula"] > 0 for r in reports)
     if algorithm != "decentralized":
         assert all(r["digests"] == reports[0]["digests"] for r in reports)
+
+
+def digests(reports):
+    return [report["digests"] for report in reports]
+
+
+@pytest.mark.parametrize("algorithm", ["gradient_allreduce", "decentralized"])
+def test_b20_same_bits_in_any_buckets(algorithm):
+    """Elements are reduced by rank, wherever they lie. (A codec's blocks begin with the bucket.)"""
+    expected = pooled("with_buckets_of", 4, algorithm=algorithm, bucket_bytes=1 << 20)
+    assert {report["buckets"] for report in expected} == {1}
+    for bucket_bytes, buckets in ((1, 6), (300, 5), (2048, 3)):
+        reports = pooled("with_buckets_of", 4, algorithm=algorithm, bucket_bytes=bucket_bytes)
+        assert {report["buckets"] for report in reports} == {buckets}
+        assert digests(reports) == digests(expected)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_b20_same_bits_on_any_hosts(algorithm, tmp_path):
+    arguments = {"algorithm": algorithm, "bucket_bytes": 2048}
+    expected = digests(pooled("with_buckets_of", 4, **arguments))
+    for interleaved in (False, True):
+        with two_hosts() as hosts:
+            reports = run_on_hosts(hosts, 2, "with_buckets_of", tmp_path, interleaved, **arguments)
+        assert digests(reports) == expected
