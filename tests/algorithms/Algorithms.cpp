@@ -68,9 +68,12 @@ std::vector<std::string> furtherFiles() {
 }
 
 Compiled::Compiled(const Algorithm &algorithm) : Compiled(algorithm.file) {}
-Compiled::Compiled(const std::string &file, bool mayNotLower) { compile(file, mayNotLower); }
+Compiled::Compiled(const std::string &file, bool mayNotLower) {
+  compile({file, readFile(std::string(BAGUA_SOURCE_DIR) + "/" + file)}, mayNotLower);
+}
+Compiled::Compiled(const Source &source) { compile(source, false); }
 
-void Compiled::compile(const std::string &file, bool mayNotLower) {
+void Compiled::compile(const Source &source, bool mayNotLower) {
   mlir::DialectRegistry registry;
   compiler::registerDialects(registry);
   context_ = std::make_unique<mlir::MLIRContext>(registry, mlir::MLIRContext::Threading::DISABLED);
@@ -80,7 +83,7 @@ void Compiled::compile(const std::string &file, bool mayNotLower) {
         diagnostics_ += diagnostic.str() + "\n";
         return mlir::success();
       });
-  std::string text = readFile(std::string(BAGUA_SOURCE_DIR) + "/" + file);
+  const auto &[file, text] = source;
   for (Level level : {Level::Bagua, Level::Chunk, Level::Sched}) {
     auto &module = modules_[static_cast<size_t>(level)];
     module =

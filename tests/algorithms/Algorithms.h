@@ -50,6 +50,11 @@ public:
   /// `file` is relative to the source tree. With `mayNotLower`, a program that schedules cannot say
   /// leaves the schedule null.
   explicit Compiled(const std::string &file, bool mayNotLower = false);
+  /// Of a test's own.
+  struct Source {
+    std::string name, text;
+  };
+  explicit Compiled(const Source &source);
 
   mlir::ModuleOp at(compiler::Level level) const { return *modules_[static_cast<size_t>(level)]; }
   const std::shared_ptr<const rt::Schedule> &schedule() const { return schedule_; }
@@ -58,7 +63,7 @@ public:
   const std::string &diagnostics() const { return diagnostics_; }
 
 private:
-  void compile(const std::string &file, bool mayNotLower);
+  void compile(const Source &source, bool mayNotLower);
 
   std::string diagnostics_;
   std::unique_ptr<mlir::MLIRContext> context_;

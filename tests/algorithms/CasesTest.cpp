@@ -3,6 +3,7 @@
 
 #include "RankThreads.h"
 #include "bagua/Expand.h"
+#include "bagua/compiler/Checker.h"
 
 #include <gtest/gtest.h>
 
@@ -121,6 +122,147 @@ TEST(CasesTest, B13_EightBitsTravelWhereEightBitsAreSaid) {
   EXPECT_EQ(plain, uint64_t{2} * 3 * kLength * 4);
   EXPECT_EQ(coded, uint64_t{2} * 3 * (kLength + kLength / 2048 * 8));
   EXPECT_LE(static_cast<double>(coded), 0.27 * static_cast<double>(plain));
+}
+
+TEST(CasesTest, B38_OnlyTheMeanDividesAndOnce) {
+  const std::pair<const char *, const char *> operations[] = {
+      {"all_reduce", "%y = bagua.all_reduce KIND %g\n"},
+      {"reduce", "%p = bagua.all_gather %g over @world\n"
+                 "    %y = bagua.reduce KIND %p : !bagua.per<@world, !bucket>\n"},
+      {"reduce_scatter", "%s = bagua.reduce_scatter KIND %g over @world\n"
+                         "    %p = bagua.all_gather %s : !shard over @world\n"
+                         "    %y = bagua.concat %p : !bagua.per<@world, !shard>\n"},
+  };
+  constexpr int64_t kLength = 37;
+  for (const auto &[name, text] : operations)
+    for (const char *kind : {"sum", "mean"}) {
+      std::string operation = text;
+      operation.replace(operation.find("KIND"), 4, kind);
+      Compiled compiled(Compiled::Source{name, "!bucket = tensor<?xf32, #bagua.bucket>\n"
+                                               "!shard = tensor<?xf32, #bagua.shard<@world>>\n"
+                                               "bagua.algorithm @reduces {\n"
+                                               "  bagua.on gradient(%g: !bucket) {\n    " +
+                                                   operation +
+                                                   "    bagua.update gradient = %y\n  }\n}\n"});
+      ASSERT_TRUE(compiled.schedule()) << compiled.diagnostics();
+      for (int64_t world : {1, 2, 3, 4, 5}) {
+        SCOPED_TRACE(testing::Message() << name << " " << kind << ", world " << world);
+        Inputs inputs = inputsOf(world, kLength, Fill::Normal);
+        std::vector<float> expected(kLength);
+        for (int64_t rank = 0; rank < world; ++rank) {
+          std::vector<float> values(kLength);
+          for (int64_t i = 0; i < kLength; ++i)
+            expected[i] += values[i] = static_cast<float>((rank + 1) * (i + 1));
+          std::memcpy(inputs.gradients[0][rank].data(), values.data(), kLength * sizeof(float));
+        }
+        if (std::string(kind) == "mean")
+          for (float &value : expected) // (i + 1) (n + 1) / 2: exact.
+            value /= static_cast<float>(world);
+        auto outputs = compiler::interpretSched(compiled.at(compiler::Level::Sched), inputs);
+        ASSERT_TRUE(succeeded(outputs));
+        for (const Bytes &gradient : outputs->gradients[0])
+          EXPECT_EQ(std::memcmp(gradient.data(), expected.data(), gradient.size()), 0);
+      }
+    }
+}
+
+struct Topology {
+  const char *attribute;
+  bool isPairing = false; ///< Ranks exchange in pairs, by rounds.
+  bool hasRounds = false;
+};
+
+/// Algorithm that mixes with the topology's neighbours before each forward, round t in step t.
+Compiled::Source mixingOn(const Topology &topology) {
+  const char *round = topology.hasRounds ? " at %t" : "";
+  std::string text =
+      std::string("bagua.algorithm @mixing {\n"
+                  "  bagua.on before_forward(%w: tensor<?xf32, #bagua.bucket>) {\n") +
+      (topology.hasRounds ? "    %t = bagua.step\n" : "") +
+      "    %n = bagua.neighbor_exchange %w on #t" + round + "\n    %x = bagua.mix %w, %n on #t" +
+      round + "\n    bagua.update weight = %x at before_update\n  }\n}\n";
+  return {topology.attribute, std::string("#t = #bagua.") + topology.attribute + "\n" + text};
+}
+
+/// What each rank's weight becomes in `round`, by the ranks it came from: rank r begins with one in
+/// element r and zero elsewhere. Also each rank's bytes on the wire.
+std::pair<std::vector<std::vector<double>>, std::vector<int64_t>>
+mixingMatrix(mlir::ModuleOp sched, int64_t world, int64_t round) {
+  auto count = static_cast<size_t>(world);
+  Inputs inputs;
+  inputs.world = inputs.length = world;
+  inputs.dtype = kernels::DType::F64;
+  inputs.firstStep = round;
+  const Bytes zeros(count * sizeof(double));
+  inputs.gradients = {std::vector<Bytes>(count, zeros)};
+  inputs.weights = std::vector<Bytes>(count, zeros);
+  for (size_t rank = 0; rank < count; ++rank) {
+    const double one = 1;
+    std::memcpy(inputs.weights[rank].data() + rank * sizeof(one), &one, sizeof(one));
+  }
+  auto outputs = compiler::interpretSched(sched, inputs);
+  EXPECT_TRUE(succeeded(outputs));
+  std::vector<std::vector<double>> matrix(count, std::vector<double>(count));
+  if (failed(outputs))
+    return {matrix, std::vector<int64_t>(count)};
+  for (size_t rank = 0; rank < count; ++rank)
+    std::memcpy(matrix[rank].data(), outputs->weights[0][rank].data(), zeros.size());
+  return {matrix, outputs->wireBytes[0]};
+}
+
+TEST(CasesTest, B66_EverySendHasItsReceiveAndMixingIsDoublyStochastic) {
+  const Topology topologies[] = {
+      {"topology<offsets = [1], weights = [1/2]>"},
+      {"topology<offsets = [-1, 1], weights = [1/3, 1/3]>"},
+      {"topology<offsets = [-2, 3, 4], weights = [1/8, 1/2, 1/4]>"},
+      {"exponential"},
+      {"torus<columns = 2>"},
+      {"torus<columns = 3>"},
+      {"one_peer_exponential", /*isPairing=*/false, /*hasRounds=*/true},
+      {"round_robin", /*isPairing=*/true, /*hasRounds=*/true},
+      {"shift_one", /*isPairing=*/true, /*hasRounds=*/true},
+      {"pairing<seed = 42>", /*isPairing=*/true, /*hasRounds=*/true},
+  };
+  for (const Topology &topology : topologies) {
+    SCOPED_TRACE(topology.attribute);
+    Compiled compiled(mixingOn(topology));
+    ASSERT_TRUE(compiled.schedule()) << compiled.diagnostics();
+    compiler::CheckOptions options;
+    options.worldMax = 5;
+    auto report = compiler::check(*compiled.schedule(), options);
+    ASSERT_TRUE(report.ok()) << report.status();
+    for (const compiler::Finding &finding : report->findings)
+      ADD_FAILURE() << finding.text();
+    EXPECT_GT(report->cases, 0u);
+
+    for (int64_t world : {1, 2, 3, 5})
+      for (int64_t round = 0; round < (topology.hasRounds ? 2 * world + 3 : 1); ++round) {
+        SCOPED_TRACE(testing::Message() << "world " << world << ", round " << round);
+        auto [matrix, wireBytes] = mixingMatrix(compiled.at(compiler::Level::Sched), world, round);
+        int64_t idle = 0;
+        for (size_t rank = 0; rank < matrix.size(); ++rank) {
+          double taken = 0, given = 0;
+          for (size_t other = 0; other < matrix.size(); ++other) {
+            EXPECT_GE(matrix[rank][other], -1e-15);
+            taken += matrix[rank][other];
+            given += matrix[other][rank];
+            if (topology.isPairing)
+              EXPECT_EQ(matrix[rank][other], matrix[other][rank]) << "pairs are mutual";
+          }
+          EXPECT_NEAR(taken, 1, 1e-14) << "rank " << rank;
+          EXPECT_NEAR(given, 1, 1e-14) << "rank " << rank;
+          bool isIdle = matrix[rank][rank] == 1;
+          EXPECT_EQ(isIdle, wireBytes[rank] == 0) << "rank " << rank;
+          idle += isIdle;
+        }
+        if (world == 1)
+          EXPECT_EQ(idle, 1);
+        else if (topology.isPairing && world % 2 == 1)
+          EXPECT_EQ(idle, 1) << "an odd world leaves one rank without a partner";
+        else if (!topology.isPairing)
+          EXPECT_EQ(idle, 0);
+      }
+  }
 }
 
 TEST(CasesTest, B51_WorldOfOneChangesNoBit) {
