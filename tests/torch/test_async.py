@@ -101,6 +101,17 @@ def test_b68_an_algorithm_from_its_source(source, unit):
     assert report["actual"] == report["expected"]
 
 
+@pytest.mark.parametrize(
+    "algorithm, options", [("async_model_average", {"sync_interval_ms": 15}), ("ad_psgd", {"interval": 12})]
+)
+def test_b68_shipped_algorithms(algorithm, options):
+    steps = [70, 90, 60, 80]
+    reports = pooled("rounds_of_uneven_ranks", 4, schedule=algorithm, steps=steps, dtype="float32", **options)
+    assert_nothing_lost(reports, steps, 1e-2)
+    (report,) = pooled("plain_equals_wrapped", 1, algorithm=algorithm)
+    assert report["actual"] == report["expected"]
+
+
 @pytest.mark.parametrize("steps, pauses", [([100, 120, 90], [0]), ([100, 120, 90], [0.001, 0.004, 0.0])])
 def test_b68_uneven_ranks_by_the_clock(by_clock, steps, pauses):
     reports = pooled("rounds_of_uneven_ranks", 3, schedule=by_clock, steps=steps, pauses=pauses, interval=20)

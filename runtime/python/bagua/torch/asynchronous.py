@@ -54,7 +54,7 @@ class _Snapshot:
 
 class _AllStopped:
     """Tells, along with each round, whether every rank had stopped when it began the round: a mean of one element,
-    through the shipped gradient_allreduce."""
+    through the shipped gradient_allreduce. So a round of pairs, too, ends when all ranks have begun it."""
 
     def __init__(self, context):
         self.value = torch.frombuffer(Memory(context, 4).buffer(), dtype=torch.float32, count=1)
