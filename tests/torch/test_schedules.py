@@ -8,6 +8,7 @@ import pytest
 sys.path.insert(0, os.path.join(os.environ["BAGUA_BUILD"], "lib", "bagua", "python"))
 
 from bagua import _capi  # noqa: E402
+from bagua.context import Context  # noqa: E402
 from bagua.schedule import find_schedule  # noqa: E402
 
 SOURCE = """
@@ -59,3 +60,54 @@ def test_negative_update_forgotten(tmp_path, monkeypatch):
         find_schedule(path)
     assert "mine.mlir:4:13: error: 'bagua.all_reduce' op expects its result to reach a bagua.update" in str(raised.value)
     assert os.listdir(tmp_path / "cache") == []
+
+
+def test_damaged_cache_is_compiled_again(source, tmp_path, monkeypatch):
+    monkeypatch.setenv("BAGUA_CACHE", str(tmp_path / "cache"))
+    path = find_schedule(source).path
+    whole = open(path, "rb").read()
+    with open(path, "wb") as file:
+        file.write(whole[:500])
+    assert find_schedule(source).name == "mine"
+    assert open(path, "rb").read() == whole
+
+
+def test_negative_compiler_that_writes_nothing(source, tmp_path, monkeypatch):
+    monkeypatch.setenv("BAGUA_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("BAGUA_OPT", "/bin/true")
+    with pytest.raises(_capi.InvalidArgumentError) as raised:
+        find_schedule(source)
+    assert f"{source}: the compiler /bin/true wrote no schedule: " in str(raised.value)
+    assert os.listdir(tmp_path / "cache") == []
+
+
+def test_negative_source_that_is_no_text(tmp_path, monkeypatch):
+    monkeypatch.setenv("BAGUA_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "b.mlir"
+    path.write_bytes(bytes(range(128, 256)))
+    with pytest.raises(_capi.InvalidArgumentError) as raised:
+        find_schedule(path)
+    assert f"{path} does not compile:\nb.mlir:1:1: error: unexpected character" in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["there.mlir", "there.bsched"])
+def test_negative_folders_and_nothing(tmp_path, name):
+    path = tmp_path / name
+    with pytest.raises(_capi.InvalidArgumentError, match="there is no file of that name"):
+        find_schedule(path)
+    path.mkdir()
+    with pytest.raises(_capi.InvalidArgumentError, match="there is a folder of that name"):
+        find_schedule(path)
+
+
+@pytest.mark.parametrize("algorithm", [None, 3, b"bytegrad"])
+def test_negative_no_name(algorithm):
+    with pytest.raises(_capi.InvalidArgumentError, match="algorithm expects a name or the path of a file, got"):
+        find_schedule(algorithm)
+
+
+@pytest.mark.parametrize("name", ["step_timeout", "bootstrap_timeout"])
+@pytest.mark.parametrize("seconds", [-1, 0, 1e300, float("nan"), float("inf"), "x", True])
+def test_negative_timeouts(name, seconds):
+    with pytest.raises(_capi.InvalidArgumentError, match=f"{name} expects seconds between 0.001 and 1e9, got"):
+        Context(rank=0, world=1, **{name: seconds})

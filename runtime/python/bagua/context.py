@@ -68,6 +68,15 @@ class Memory:
         return array
 
 
+def _milliseconds(name, seconds):
+    """For the C interface: 0 where the environment decides."""
+    if seconds is None:
+        return 0
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0.001 <= seconds <= 1e9:
+        raise _capi.InvalidArgumentError(f"{name} expects seconds between 0.001 and 1e9, got {seconds!r}")
+    return int(seconds * 1000)
+
+
 class Context:
     """One rank of one group. Arguments left out come from the environment (see bagua.h, bagua_init_options)."""
 
@@ -90,8 +99,8 @@ class Context:
             local_size=-1 if local_size is None else local_size,
             store=store.encode() if store else None,
             transport=transport.encode() if transport else None,
-            step_timeout_ms=0 if step_timeout is None else max(1, int(step_timeout * 1000)),
-            bootstrap_timeout_ms=0 if bootstrap_timeout is None else max(1, int(bootstrap_timeout * 1000)),
+            step_timeout_ms=_milliseconds("step_timeout", step_timeout),
+            bootstrap_timeout_ms=_milliseconds("bootstrap_timeout", bootstrap_timeout),
         )
         handle = ctypes.c_void_p()
         interruptible(lambda: _capi.call("bagua_init", ctypes.byref(options), ctypes.byref(handle)))

@@ -67,13 +67,17 @@ def shipped_algorithms():
 def find_schedule(algorithm):
     """Loads `algorithm`: a shipped name, a `.bsched` file, or a `.mlir` file (compiled in a child process
     and cached by content). Raises InvalidArgumentError with the alternatives or the compiler's messages."""
+    if not isinstance(algorithm, (str, os.PathLike)):
+        raise _capi.InvalidArgumentError(f"algorithm expects a name or the path of a file, got {algorithm!r}")
     algorithm = os.fspath(algorithm)
+    for suffix, what in ((".bsched", "schedule"), (".mlir", "algorithm")):
+        if algorithm.endswith(suffix) and not os.path.isfile(algorithm):
+            found = "a folder" if os.path.isdir(algorithm) else "no file" if not os.path.exists(algorithm) else "no regular file"
+            raise _capi.InvalidArgumentError(f"{what} file {algorithm!r}: there is {found} of that name")
     if algorithm.endswith(".bsched"):
-        if not os.path.isfile(algorithm):
-            raise _capi.InvalidArgumentError(f"no schedule file {algorithm!r}")
         return Schedule(algorithm)
     if algorithm.endswith(".mlir"):
-        return Schedule(_compile(algorithm))
+        return _compile(algorithm)
     path = os.path.join(algorithms_folder(), algorithm + ".bsched")
     if os.sep in algorithm or not os.path.exists(path):
         names = ", ".join(shipped_algorithms()) or f"none found in {algorithms_folder()}"
@@ -103,8 +107,6 @@ def _cache_folder():
 
 def _compile(source):
     compiler = os.environ.get("BAGUA_OPT") or _config.COMPILER
-    if not os.path.exists(source):
-        raise _capi.InvalidArgumentError(f"no algorithm file {source!r}")
     if not os.path.exists(compiler):
         raise _capi.InvalidArgumentError(
             f"{source}: an algorithm's source needs the compiler, which is not at {compiler}: set BAGUA_OPT, "
@@ -117,8 +119,17 @@ def _compile(source):
         key.update(file.read())
     target = os.path.join(_cache_folder(), key.hexdigest()[:32] + ".bsched")
     if os.path.exists(target):
-        return target
-    descriptor, partial = tempfile.mkstemp(dir=os.path.dirname(target), suffix=".partial")
+        try:
+            return Schedule(target)
+        except _capi.Error:  # Damaged: compiled again.
+            pass
+    try:
+        descriptor, partial = tempfile.mkstemp(dir=os.path.dirname(target), suffix=".partial")
+    except OSError as error:
+        raise _capi.InvalidArgumentError(
+            f"the cache of compiled algorithms at {os.path.dirname(target)!r} takes no file (set BAGUA_CACHE to "
+            f"another folder): {error.strerror}"
+        ) from None
     os.close(descriptor)
     try:
         done = subprocess.run(
@@ -126,13 +137,18 @@ def _compile(source):
             cwd=os.path.dirname(os.path.abspath(source)),
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             check=False,
         )
         if done.returncode != 0:
             raise _capi.InvalidArgumentError(f"{source} does not compile:\n{done.stderr.strip()}")
+        try:
+            Schedule(partial)
+        except _capi.Error as error:
+            raise _capi.InvalidArgumentError(f"{source}: the compiler {compiler} wrote no schedule: {error}") from None
         os.replace(partial, target)  # Ranks of one host may race: each writes the same bytes.
     finally:
         if os.path.exists(partial):
             os.unlink(partial)
-    return target
+    return Schedule(target)
