@@ -318,12 +318,62 @@ def gradient_replacement(algorithm, how, steps=8):
             for p in model.parameters():
                 if p.grad is not None:
                     p.grad = p.grad.clone().zero_()
+        elif how == "data":
+            for p in model.parameters():
+                if p.grad is not None:
+                    p.grad.data = torch.zeros_like(p)
         else:
             optimizer.zero_grad(set_to_none=how == "set_to_none")
+        if how == "there and back":
+            model.double().float()
         x, y = data(bagua.rank(), step)
-        functional.cross_entropy(model(x), y).backward()
+        x.requires_grad_(how.startswith("autograd.grad"))
+        loss = functional.cross_entropy(model(x), y)
+        if how == "autograd.grad of input":  # Leaves no gradients behind: no backward of ours.
+            torch.autograd.grad(loss, x, retain_graph=True)
+        elif how == "autograd.grad of parameters":
+            torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)
+        elif how == "autograd.grad of another loss":
+            torch.autograd.grad(model(x).sum(), x)
+        loss.backward()
         optimizer.step()
     return {"digest": digest(model)}
+
+
+@scenario
+def moved_after_wrap(how):
+    """What the bucket was bound with cannot change any more: an error says so before ranks drift apart."""
+    model, optimizer = make(small_model(), "gradient_allreduce")
+    train(model, optimizer, bagua.rank(), 1)
+    if how == "dtype":
+        model.double()
+    elif how == "share":
+        model.share_memory()
+        for p in model.parameters():
+            p.grad.share_memory_()
+    else:
+        next(model.parameters()).data = torch.zeros(3, 3)
+    try:
+        train(model, optimizer, bagua.rank(), 1)
+    except bagua.FailedPreconditionError as error:
+        return {"message": str(error)}
+    return {"message": "", "digest": digest(model)}
+
+
+@scenario
+def loads_other_checkpoint(kind):
+    model, optimizer = make(small_model(), "random_k")
+    train(model, optimizer, bagua.rank(), 2)
+    state = copy_module.deepcopy(optimizer.state_dict())
+    if kind == "step":
+        state["bagua"]["step"] += bagua.rank()
+    else:
+        state["bagua"] = {"foo": 1}
+    try:
+        optimizer.load_state_dict(state)
+    except bagua.Error as error:
+        return {"error": type(error).__name__, "message": str(error)}
+    return {"error": None, "message": ""}
 
 
 @scenario

@@ -88,9 +88,45 @@ def test_b07_layouts(algorithm):
 def test_b11_ways_to_clear_gradients(algorithm):
     digests = {
         how: [r["digest"] for r in pooled("gradient_replacement", 2, algorithm=algorithm, how=how)]
-        for how in ("zero", "set_to_none", "none", "clone")
+        for how in ("zero", "set_to_none", "none", "clone", "data", "there and back")
     }
     assert len({tuple(d) for d in digests.values()}) == 1, digests
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_b32_autograd_grad_is_no_backward(algorithm):
+    digests = {
+        how: [r["digest"] for r in pooled("gradient_replacement", 2, algorithm=algorithm, how=how)]
+        for how in ("zero", *(f"autograd.grad of {what}" for what in ("input", "parameters", "another loss")))
+    }
+    assert len({tuple(d) for d in digests.values()}) == 1, digests
+
+
+@pytest.mark.parametrize(
+    "how, expected",
+    [
+        ("dtype", "the dtype of parameter '4.bias' changed since wrap: expected float32, got float64"),
+        ("share", "was moved since wrap (share_memory()?): move it before"),
+        ("shape", "the shape of parameter '0.weight' changed since wrap: expected [33, 12], got [3, 3]"),
+    ],
+)
+def test_negative_moved_after_wrap(how, expected):
+    for report in pooled("moved_after_wrap", 2, how=how):
+        assert expected in report["message"]
+
+
+@pytest.mark.parametrize(
+    "kind, error, expected",
+    [
+        ("step", "MismatchError", ["step", "rank 0", "rank 1", "2", "3"]),
+        ("other", "InvalidArgumentError", ["the checkpoint expects what state_dict() gave under 'bagua'"]),
+    ],
+)
+def test_negative_checkpoints(kind, error, expected):
+    for report in run("loads_other_checkpoint", 2, kind=kind).check():
+        assert report["error"] == error
+        for text in expected:
+            assert text in report["message"]
 
 
 @pytest.mark.parametrize("algorithm", SYNCHRONOUS)

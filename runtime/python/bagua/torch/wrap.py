@@ -42,6 +42,8 @@ class _Bucket:
         if plan.is_widened:
             flats = {role: torch.zeros(plan.length, dtype=plan.dtype) for role in self.memory}
         self.gradient, self.weight = flats.get("gradient"), flats.get("weight")
+        self.addresses = {role: memory.data_ptr() for role, memory in self.memory.items()}
+        self.shapes = [slot.parameter.size() for slot in plan.slots]
         self.undelivered = set()  # Roles that the running program may still write.
         self.gradient_views = [self.view(self.gradient, slot) for slot in plan.slots]
         self.weight_views = [self.view(self.weight, slot) for slot in plan.slots]
@@ -53,8 +55,8 @@ class _Bucket:
             plan.name,
             plan.scalars,
             plan.storage.code,
-            self.memory["gradient"].data_ptr() if "gradient" in roles else None,
-            self.memory["weight"].data_ptr() if "weight" in roles else None,
+            self.addresses.get("gradient"),
+            self.addresses.get("weight"),
             index,
             parameters,
         )
@@ -85,6 +87,27 @@ class _Bucket:
         if _dense(parameter):  # Keeps channels_last and transposed layouts.
             return flat.as_strided(parameter.size(), parameter.stride(), flat.storage_offset() + slot.offset)
         return flat[slot.offset : slot.offset + slot.numel].view(parameter.size())
+
+    def check_parameters(self):
+        """Raises where the job has changed since wrap what the bucket was bound with."""
+        for slot, shape in zip(self.plan.slots, self.shapes):
+            parameter = slot.parameter
+            for what, now, then in (
+                ("dtype", parameter.dtype, self.plan.dtype),
+                ("device", parameter.device.type, "cpu"),
+                ("shape", parameter.size(), shape),
+            ):
+                if now != then:
+                    expected, got = (str(list(x) if what == "shape" else x).replace("torch.", "") for x in (then, now))
+                    raise _capi.FailedPreconditionError(
+                        f"the {what} of parameter {slot.name!r} changed since wrap: expected {expected}, got {got}"
+                    )
+        for role, memory in self.memory.items():
+            if memory.data_ptr() != self.addresses[role]:
+                raise _capi.FailedPreconditionError(
+                    f"the memory of the {role} of {self.plan.slots[0].name!r} was moved since wrap (share_memory()?): "
+                    "move it before"
+                )
 
     def attach_weights(self):
         """Moves the parameters into the bucket, also those whose `.data` was replaced since."""
@@ -248,17 +271,13 @@ class _Job:
         model, optimizer = self.model, self.optimizer
         self._hooks.append(model.register_forward_pre_hook(self._before_forward))
         self._hooks.append(model.register_forward_hook(self._after_forward))
-        if self.has_gradient:
-            self._accumulators = []  # Keeps the autograd nodes, and with them our hooks, alive.
-            for bucket in self.buckets:
-                for index, slot in enumerate(bucket.plan.slots):
+        self._accumulators = {}  # By parameter; keeps the autograd nodes, and with them our hooks, alive.
+        for bucket in self.buckets:
+            for index, slot in enumerate(bucket.plan.slots):
+                if hasattr(slot.parameter, "register_post_accumulate_grad_hook"):  # torch >= 2.1
                     hook = self._make_gradient_hook(bucket, index)
-                    if hasattr(slot.parameter, "register_post_accumulate_grad_hook"):  # torch >= 2.1
-                        self._hooks.append(slot.parameter.register_post_accumulate_grad_hook(hook))
-                    else:
-                        node = slot.parameter.expand_as(slot.parameter).grad_fn.next_functions[0][0]
-                        self._hooks.append(node.register_hook(hook))
-                        self._accumulators.append(node)
+                    self._hooks.append(slot.parameter.register_post_accumulate_grad_hook(hook))
+        self._hook_accumulators()
 
         step, state_dict, load_state_dict = optimizer.step, optimizer.state_dict, optimizer.load_state_dict
 
@@ -321,12 +340,28 @@ class _Job:
             state["states"] = stating.export_states(self.context, self._holders_of_states())
         return state
 
+    def _hook_accumulators(self):
+        """Before torch 2.1: the nodes that accumulate gradients. Where `.data` was replaced they may be new."""
+        for bucket in self.buckets:
+            for index, slot in enumerate(bucket.plan.slots):
+                if not hasattr(slot.parameter, "register_post_accumulate_grad_hook"):
+                    with torch.enable_grad():
+                        node = slot.parameter.expand_as(slot.parameter).grad_fn.next_functions[0][0]
+                    if self._accumulators.get(id(slot.parameter)) is not node:
+                        node.register_hook(self._make_gradient_hook(bucket, index))
+                        self._accumulators[id(slot.parameter)] = node
+
     def load_state_dict(self, state):
         def places(plan):
             return sorted((p["name"], list(p["shape"])) for bucket in plan["buckets"] for p in bucket["parameters"])
 
         if self.rounds is not None:
             self.rounds.refuse_loading()
+        if not isinstance(state, dict) or not {"step", "plan"} <= set(state):
+            raise _capi.InvalidArgumentError("the checkpoint expects what state_dict() gave under 'bagua': step and plan")
+        for rounds in self.context.rounds:
+            rounds.refuse_collective("load_state_dict")
+        self.context.agree("checkpoint", {"step": state["step"], "digest": state["plan"]["digest"]})
         for key in ("algorithm", "digest"):
             if state["plan"][key] != self.plan[key]:
                 log.warning("the checkpoint's %s is %s, this job's is %s", key, state["plan"][key], self.plan[key])
@@ -336,8 +371,6 @@ class _Job:
             )
         if self.schedule.info["states"]:
             if "states" in state:
-                for rounds in self.context.rounds:
-                    rounds.refuse_collective("load_state_dict")
                 stating.import_states(self.context, self._holders_of_states(), state["states"])
             else:
                 log.warning("the checkpoint has no algorithm state: that of %r begins anew", self.schedule.name)
@@ -358,8 +391,11 @@ class _Job:
             raise _capi.FailedPreconditionError(
                 f"requires_grad of {', '.join(map(repr, changed))} changed since wrap: freeze or unfreeze before it"
             )
+        for bucket in self.buckets:
+            bucket.check_parameters()
+        self._hook_accumulators()
         if self.callback_queued:  # The last backward raised midway: peers may wait for what it had not started.
-            self._end_of_backward()
+            self._end_of_backward(broken=True)
         if self.backward_done:  # optimizer.step() was skipped: that step ends here.
             self._finish_programs(self._agree_finite(skipped=True))
             self._end_step()
@@ -385,6 +421,7 @@ class _Job:
 
     def _reset_backward(self):
         self.callback_queued = False
+        self.accumulated = False  # A gradient, by this backward.
         self.counts = {}
         self.ready = []  # Buckets in the order they became ready.
         self.next_launch = 0
@@ -401,6 +438,9 @@ class _Job:
 
         def hook(*_):
             if not self.synchronize:
+                return
+            self.accumulated = True
+            if not self.has_gradient:
                 return
             self._queue_end_of_backward()
             if bucket.running:
@@ -437,7 +477,7 @@ class _Job:
         gradient = _resolved(gradient)
         if gradient.data_ptr() != view.data_ptr() or gradient.stride() != view.stride():
             view.copy_(gradient)  # zero_grad(set_to_none=True), or the user replaced it.
-            slot.parameter.grad = view
+            slot.parameter.grad = view.detach()  # Another tensor: its `.data` may be replaced.
 
     def _launch_ready(self, order):
         while self.next_launch < len(order):
@@ -460,7 +500,7 @@ class _Job:
                 continue
             view.zero_()  # Unused here; another rank may have used it.
             if self.context.world > 1:
-                slot.parameter.grad = view
+                slot.parameter.grad = view.detach()
 
     def _start(self, bucket, event):
         if self.rounds is None:  # Else the compiler has seen to it, or no round begins before its warm-up is over.
@@ -485,9 +525,13 @@ class _Job:
         if bucket is self.buckets[0] and self._is_in_step(event):
             bucket.compare(f"{self.backwards} backward passes and {self.updates} calls of optimizer.step() since wrap")
 
-    def _end_of_backward(self):
-        """The last thing a synchronizing backward does: starts what is left and waits for everything."""
+    def _end_of_backward(self, broken=False):
+        """The last thing a synchronizing backward does: starts what is left and waits for everything. `broken`: it
+        raised before it came here."""
         self.callback_queued = False
+        if not (self.accumulated or broken):
+            return  # torch.autograd.grad, which leaves no gradients behind.
+        self.accumulated = False
         self.backward_done = True
         if self.second_backward:
             self.second_backward = False
