@@ -36,6 +36,7 @@ void buildPipeline(OpPassManager &manager, Level level) {
   algorithm.addPass(createVerifyUniformity());
   algorithm.addPass(createVerifyUses());
   algorithm.addPass(createVerifyMixing());
+  algorithm.addPass(createExpandVia()); // What it remembers is held to the law as well.
   algorithm.addPass(createVerifyResiduals());
   algorithm.addPass(createVerifyStaleness());
   buildLowering(manager, level);

@@ -512,10 +512,15 @@ static LogicalResult verifyStatesUsed(AlgorithmOp algorithm) {
     bool read = false, updated = false;
     auto name = FlatSymbolRefAttr::get(state.getSymNameAttr());
     algorithm.walk([&](Operation *op) {
-      if (auto use = dyn_cast<ReadOp>(op))
+      if (auto use = dyn_cast<ReadOp>(op)) {
         read |= use.getStateAttr() == name;
-      else if (auto update = dyn_cast<UpdateOp>(op))
+      } else if (auto update = dyn_cast<UpdateOp>(op)) {
         updated |= update.getStateAttr() == name;
+      } else if (auto reduce = dyn_cast<AllReduceOp>(op)) {
+        bool remembers = reduce.getWorkerAttr() == name || reduce.getServerAttr() == name;
+        read |= remembers;
+        updated |= remembers;
+      }
     });
     if (!read)
       return state.emitOpError("is never read: expects a `bagua.read ")
@@ -538,6 +543,10 @@ static LogicalResult verifyAsyncStates(AlgorithmOp algorithm) {
         uses[on.isAsync()].try_emplace(read.getState(), op);
       else if (update && update.getState())
         uses[on.isAsync()].try_emplace(*update.getState(), op);
+      else if (auto reduce = dyn_cast<AllReduceOp>(op))
+        for (std::optional<StringRef> state : {reduce.getWorker(), reduce.getServer()})
+          if (state)
+            uses[on.isAsync()].try_emplace(*state, op);
     });
   for (auto [name, op] : uses[1])
     if (auto other = uses[0].find(name); other != uses[0].end()) {
@@ -584,13 +593,17 @@ namespace {
 /// on_C2, on_C3, on_C4: walks a handler in program order, with the updates some path may have made.
 struct HandlerVerifier {
   OnOp on;
-  using Updates = std::map<std::string, UpdateOp>; ///< Those of some path so far, by their target.
+  using Updates = std::map<std::string, Operation *>; ///< Of some path so far, by their target.
 
   LogicalResult verify(Block &block, Updates &updates) {
     for (Operation &op : block) {
       if (auto update = dyn_cast<UpdateOp>(op)) {
         if (failed(verifyUpdate(update, updates)))
           return failure();
+      } else if (auto reduce = dyn_cast<AllReduceOp>(op)) {
+        for (FlatSymbolRefAttr state : {reduce.getWorkerAttr(), reduce.getServerAttr()})
+          if (state && failed(replace(reduce, "state @" + state.getValue().str(), updates)))
+            return failure();
       } else if (auto branch = dyn_cast<scf::IfOp>(op)) {
         Updates afterThen = updates, afterElse = updates;
         if (failed(verify(*branch.thenBlock(), afterThen)) ||
@@ -611,12 +624,17 @@ struct HandlerVerifier {
         update.getState() ? "state @" + update.getState()->str() : "the " + role.str();
     if (update.getRole() != Role::State && failed(verifyRole(update, event, role)))
       return failure();
-    auto [earlier, isFirst] = updates.try_emplace(target, update);
+    return replace(update, target, updates);
+  }
+
+  /// on_C3
+  static LogicalResult replace(Operation *op, const std::string &target, Updates &updates) {
+    auto [earlier, isFirst] = updates.try_emplace(target, op);
     if (isFirst)
       return success();
-    InFlightDiagnostic diagnostic = update.emitOpError()
+    InFlightDiagnostic diagnostic = op->emitOpError()
                                     << "replaces " << target << " twice on one path";
-    diagnostic.attachNote(earlier->second.getLoc()) << "first here";
+    diagnostic.attachNote(earlier->second->getLoc()) << "first here";
     return diagnostic;
   }
 
@@ -771,6 +789,18 @@ LogicalResult badGroup(std::optional<Location> loc, FlatSymbolRefAttr group) {
 
 } // namespace
 
+/// The state `name` of the algorithm around `op`.
+static FailureOr<StateOp> stateNamed(Operation *op, FlatSymbolRefAttr name) {
+  auto algorithm = op->getParentOfType<AlgorithmOp>();
+  if (!algorithm)
+    return op->emitOpError("expects to stand in a handler: a function takes states as arguments "
+                           "and returns their new values");
+  if (auto state = algorithm.lookupSymbol<StateOp>(name))
+    return state;
+  return op->emitOpError() << "expects a state of the algorithm, got " << name
+                           << ": declare `bagua.state " << name << " : bucket = 0.0`";
+}
+
 LogicalResult AllReduceOp::inferReturnTypes(MLIRContext *, std::optional<Location>, Adaptor adaptor,
                                             Types &inferred) {
   inferred.push_back(adaptor.getInput().getType());
@@ -781,11 +811,37 @@ LogicalResult AllReduceOp::verify() {
   bool isWhole = isScalar(getInput().getType()) && !getCodec();
   if (!isWhole && failed(expectBucket(*this, "input", getInput().getType()))) // all_reduce_C1
     return failure();
+  if (getServerAttr() && !getWorkerAttr()) // all_reduce_C5
+    return emitOpError() << "expects a state of the worker beside " << getServerAttr();
+  if (getWorkerAttr() && !getCodec()) // all_reduce_C4
+    return emitOpError() << "expects `via` before `remember`: without a codec nothing is lost";
   return getGroupAttr() ? verifyOpGroup(*this, getGroupAttr()) : success(); // all_reduce_C2
 }
 
 LogicalResult AllReduceOp::verifySymbolUses(SymbolTableCollection &) {
+  auto group = getGroupAttr() ? getGroupAttr() : FlatSymbolRefAttr::get(getContext(), kWorldGroup);
+  for (auto [name, type] : {std::pair(getWorkerAttr(), bucketType(getContext())),
+                            {getServerAttr(), shardType(group)}}) {
+    if (!name)
+      continue;
+    FailureOr<StateOp> state = stateNamed(*this, name); // all_reduce_C5
+    if (failed(state))
+      return failure();
+    if (state->getType() != type) // all_reduce_C5
+      return emitOpError() << "expects " << name << " of type " << type << ", got "
+                           << state->getType();
+  }
   return verifyCodecExists(*this, getCodecAttr()); // all_reduce_C3
+}
+
+void AllReduceOp::getEffects(
+    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>> &effects) {
+  effects.emplace_back(MemoryEffects::Read::get(), CommResource::get());
+  effects.emplace_back(MemoryEffects::Write::get(), CommResource::get());
+  if (!getWorkerAttr())
+    return;
+  effects.emplace_back(MemoryEffects::Read::get(), StateResource::get());
+  effects.emplace_back(MemoryEffects::Write::get(), StateResource::get());
 }
 
 LogicalResult ReduceScatterOp::inferReturnTypes(MLIRContext *, std::optional<Location> loc,
@@ -944,18 +1000,6 @@ LogicalResult UpdateOp::verify() {
                          << (isState ? "read the state, and update it to the sum"
                                      : "it is added between two steps");
   return isState ? success() : expectBucket(*this, "value", getValue().getType()); // update_C1
-}
-
-/// The state `name` of the algorithm around `op`.
-static FailureOr<StateOp> stateNamed(Operation *op, FlatSymbolRefAttr name) {
-  auto algorithm = op->getParentOfType<AlgorithmOp>();
-  if (!algorithm)
-    return op->emitOpError("expects to stand in a handler: a function takes states as arguments "
-                           "and returns their new values");
-  if (auto state = algorithm.lookupSymbol<StateOp>(name))
-    return state;
-  return op->emitOpError() << "expects a state of the algorithm, got " << name
-                           << ": declare `bagua.state " << name << " : bucket = 0.0`";
 }
 
 LogicalResult ReadOp::verifySymbolUses(SymbolTableCollection &) {

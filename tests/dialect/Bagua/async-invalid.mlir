@@ -215,6 +215,23 @@ bagua.algorithm @negative_on_async_per_step(%scale: f64 = 0.5 per_step) {
 
 // -----
 
+// on_C9: a state that all_reduce remembers in is used, too.
+bagua.algorithm @negative_on_async_remembers {
+  bagua.state @e : bucket = 0.0
+  bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
+    // expected-note@+1 {{used here as well}}
+    %m = bagua.all_reduce mean %g via #bagua.f16 remember @e
+    bagua.update gradient = %m
+  }
+  bagua.on async every(8 steps) staleness(1) (%w: tensor<?xf32, #bagua.bucket>) {
+    // expected-error@+1 {{'bagua.all_reduce' op expects a state that only the async handler uses, got @e}}
+    %m = bagua.all_reduce mean %w via #bagua.f16 remember @e
+    bagua.update weight += %m
+  }
+}
+
+// -----
+
 // on_C9
 bagua.algorithm @negative_on_async_state_of_another {
   bagua.state @m : bucket = 0.0

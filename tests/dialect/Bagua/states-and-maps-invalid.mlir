@@ -442,3 +442,92 @@ bagua.algorithm @negative_all_reduce_scalar_via {
 // packed_C1
 // expected-error@+1 {{expects a tensor over a bucket or a shard inside packed, got 'tensor<?xf32, #bagua.scalar>'}}
 !negative_packed_scalar = !bagua.packed<#bagua.minmax<bits = 8, block = 512>, tensor<?xf32, #bagua.scalar>>
+
+// -----
+
+// all_reduce_C4
+bagua.algorithm @negative_remember_without_via {
+  bagua.state @e : bucket = 0.0
+  bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
+    // expected-error@+1 {{expects `via` before `remember`: without a codec nothing is lost}}
+    %m = bagua.all_reduce mean %g remember @e
+    bagua.update gradient = %m
+  }
+}
+
+// -----
+
+// all_reduce_C5
+bagua.algorithm @negative_remember_unknown {
+  bagua.state @e : bucket = 0.0
+  bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
+    // expected-error@+1 {{expects a state of the algorithm, got @f: declare `bagua.state @f : bucket = 0.0`}}
+    %m = bagua.all_reduce mean %g via #bagua.f16 remember @e, @f
+    bagua.update gradient = %m
+  }
+}
+
+// -----
+
+// all_reduce_C5
+bagua.algorithm @negative_remember_worker_type {
+  bagua.state @e : shard<@world> = 0.0
+  bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
+    // expected-error@+1 {{expects @e of type 'tensor<?xf32, #bagua.bucket>', got 'tensor<?xf32, #bagua.shard<@world>>'}}
+    %m = bagua.all_reduce mean %g via #bagua.f16 remember @e
+    bagua.update gradient = %m
+  }
+}
+
+// -----
+
+// all_reduce_C5
+bagua.algorithm @negative_remember_server_type {
+  bagua.state @e : bucket = 0.0
+  bagua.state @s : bucket = 0.0
+  bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
+    // expected-error@+1 {{expects @s of type 'tensor<?xf32, #bagua.shard<@world>>', got 'tensor<?xf32, #bagua.bucket>'}}
+    %m = bagua.all_reduce mean %g via #bagua.f16 remember @e, @s
+    bagua.update gradient = %m
+  }
+}
+
+// -----
+
+// all_reduce_C5: in the generic form a server may stand alone.
+bagua.algorithm @negative_remember_server_alone {
+  bagua.state @s : shard<@world> = 0.0
+  bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
+    // expected-error@+1 {{expects a state of the worker beside @s}}
+    %m = "bagua.all_reduce"(%g) <{codec = #bagua.f16, kind = #bagua<reduce_kind mean>, server = @s}> : (tensor<?xf32, #bagua.bucket>) -> tensor<?xf32, #bagua.bucket>
+    bagua.update gradient = %m
+  }
+}
+
+// -----
+
+// on_C3: what remembers updates.
+bagua.algorithm @negative_remember_twice {
+  bagua.state @e : bucket = 0.0
+  bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
+    // expected-note@+1 {{first here}}
+    %n = bagua.all_reduce mean %g via #bagua.f16 remember @e
+    // expected-error@+1 {{replaces state @e twice on one path}}
+    %m = bagua.all_reduce mean %n via #bagua.f16 remember @e
+    bagua.update gradient = %m
+  }
+}
+
+// -----
+
+// on_C3
+bagua.algorithm @negative_remember_and_update {
+  bagua.state @e : bucket = 0.0
+  bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
+    // expected-note@+1 {{first here}}
+    bagua.update @e = %g
+    // expected-error@+1 {{replaces state @e twice on one path}}
+    %m = bagua.all_reduce mean %g via #bagua.f16 remember @e
+    bagua.update gradient = %m
+  }
+}

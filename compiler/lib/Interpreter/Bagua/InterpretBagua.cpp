@@ -262,13 +262,22 @@ private:
     return success();
   }
 
+  const Everyone &readState(const std::string &name) const {
+    auto updated = readable_.find(name);
+    return updated == readable_.end() ? states_.at(name).committed : updated->second;
+  }
+
+  void updateState(const std::string &name, const Everyone &value) {
+    states_.at(name).updated = value;
+    readable_[name] = value;
+  }
+
   LogicalResult runUpdate(ir::UpdateOp update) {
     Everyone value = values_.at(update.getValue());
     if (update.getState()) {
       std::string name = update.getState()->str();
       keepEmptyPlaces(update.getValue().getType(), states_.at(name).committed, value);
-      states_.at(name).updated = value;
-      readable_[name] = value;
+      updateState(name, value);
       return success();
     }
     std::vector<Bytes> bytes;
@@ -312,8 +321,7 @@ private:
             .Case([&](ir::AllReduceOp reduce) {
               if (ir::isScalar(reduce.getInput().getType()))
                 return fold(op, allGather(in(reduce.getInput())), reduce.getKind());
-              return allReduce(op, in(reduce.getInput()), reduce.getKind(),
-                               reduce.getCodec().value_or(nullptr));
+              return allReduce(reduce, in(reduce.getInput()));
             })
             .Case([&](ir::ReduceScatterOp reduce) {
               return fold(op, allToAll(split(in(reduce.getInput()))), reduce.getKind());
@@ -353,11 +361,7 @@ private:
               return mix(op, in(mixing.getValue()), in(mixing.getNeighbors()), mixing.getTopology(),
                          *round);
             })
-            .Case([&](ir::ReadOp read) -> FailureOr<Everyone> {
-              std::string name = read.getState().str();
-              auto updated = readable_.find(name);
-              return updated == readable_.end() ? states_.at(name).committed : updated->second;
-            })
+            .Case([&](ir::ReadOp read) { return FailureOr(readState(read.getState().str())); })
             .Case([&](ir::MapOp map) { return runMap(map); })
             .Case([&](ir::DotOp dot) {
               return reduced(op, "dot", {&in(dot.getLhs()), &in(dot.getRhs())});
@@ -382,27 +386,75 @@ private:
   /// First element of shard `index`; shard `world_` begins at the end.
   int64_t shardBegin(int64_t index) const { return shardBegin(inputs_, grain_, index); }
 
-  FailureOr<Everyone> allReduce(Operation &op, const Everyone &buckets, ir::ReduceKind kind,
-                                ir::CodecAttrInterface codec) {
+  FailureOr<Everyone> allReduce(ir::AllReduceOp reduce, const Everyone &buckets) {
     if (world_ == 1)
       return buckets;
+    Operation &op = *reduce;
+    ir::CodecAttrInterface codec = reduce.getCodec().value_or(nullptr);
     int64_t number = codec ? ir::drawNumber(&op) : 0;
-    FailureOr<Everyone> value = split(buckets);
+    Everyone sent = withMemory(buckets, reduce.getWorker());
+    FailureOr<Everyone> value = split(sent);
     if (codec && failed(value = encode(op, *value, codec, number)))
       return failure();
+    if (reduce.getWorker()) {
+      FailureOr<Everyone> seen = decode(op, *value, codec, number);
+      if (failed(seen))
+        return failure();
+      remember(*reduce.getWorker(), sent, concat(*seen));
+    }
     value = allToAll(*value);
     allReduceIsOwn_ = true; // Everyone's version of one's own shard.
     if (codec && failed(value = decode(op, *value, codec, number)))
       return failure();
-    if (failed(value = fold(op, *value, kind)))
+    if (failed(value = fold(op, *value, reduce.getKind())))
       return failure();
+    sent = withMemory(*value, reduce.getServer());
+    value = sent;
     if (codec && failed(value = encode(op, *value, codec, number + 1)))
       return failure();
+    if (reduce.getServer()) {
+      FailureOr<Everyone> seen = decode(op, *value, codec, number + 1);
+      if (failed(seen))
+        return failure();
+      remember(*reduce.getServer(), sent, *seen);
+    }
     value = allGather(*value);
     allReduceIsOwn_ = false;
     if (codec && failed(value = decode(op, *value, codec, number + 1)))
       return failure();
     return concat(*value);
+  }
+
+  Everyone withMemory(const Everyone &values, std::optional<StringRef> state) const {
+    return state ? combined(values, readState(state->str()), ir::MapCode::Add) : values;
+  }
+
+  void remember(StringRef state, const Everyone &sent, const Everyone &seen) {
+    updateState(state.str(), combined(sent, seen, ir::MapCode::Sub));
+  }
+
+  /// a + b or a - b, element by element.
+  Everyone combined(const Everyone &a, const Everyone &b, ir::MapCode op) const {
+    Everyone result = a;
+    for (auto [items, others] : llvm::zip(result, b))
+      for (auto [item, other] : llvm::zip(items, others))
+        if (inputs_.dtype == kernels::DType::F32)
+          combine<float>(item.bytes, other.bytes, op);
+        else
+          combine<double>(item.bytes, other.bytes, op);
+    return result;
+  }
+
+  template <typename T> static void combine(Bytes &into, const Bytes &other, ir::MapCode op) {
+    for (size_t at = 0; at < into.size(); at += sizeof(T)) {
+      T a, b;
+      std::memcpy(&a, into.data() + at, sizeof(T));
+      std::memcpy(&b, other.data() + at, sizeof(T));
+      T value = op == ir::MapCode::Add ? a + b : a - b;
+      if (std::isnan(value)) // K5: one NaN for all.
+        value = std::numeric_limits<T>::quiet_NaN();
+      std::memcpy(into.data() + at, &value, sizeof(T));
+    }
   }
 
   Everyone split(const Everyone &buckets) const {

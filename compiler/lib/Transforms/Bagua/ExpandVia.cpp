@@ -1,6 +1,7 @@
 // Writes out collectives: all_reduce via a codec as a pass, the plain ones for the lowering.
 #include "bagua/compiler/ExpandCollectives.h"
 #include "bagua/compiler/Passes.h"
+#include "bagua/dialect/Bagua/BaguaMap.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
@@ -14,24 +15,57 @@ namespace bagua::compiler {
 
 namespace {
 
-/// This rank's shard of the reduction of `input`.
+/// The map `a` op `b`, over the type of `a`.
+Value elementwise(OpBuilder &builder, Location loc, ir::MapCode op, Value a, Value b) {
+  SmallVector<int64_t> code;
+  for (auto [what, first, second] :
+       {std::tuple(ir::MapCode::Input, 0, 0), {ir::MapCode::Input, 1, 0}, {op, 0, 1}})
+    llvm::append_values(code, static_cast<int64_t>(what), first, second, 0);
+  return ir::MapOp::create(builder, loc, a.getType(), ValueRange{a, b}, ValueRange{}, code,
+                           ArrayRef<double>{});
+}
+
+/// `value` and what `state` remembers; `value` if there is none.
+Value withMemory(OpBuilder &builder, Location loc, Value value, FlatSymbolRefAttr state) {
+  if (!state)
+    return value;
+  Value memory = ir::ReadOp::create(builder, loc, value.getType(), state);
+  return elementwise(builder, loc, ir::MapCode::Add, value, memory);
+}
+
+/// Remembers in `state` what the codec has lost: `sent` is what others see of `value`.
+void remember(OpBuilder &builder, Location loc, FlatSymbolRefAttr state, Value value, Value sent) {
+  Value lost = elementwise(builder, loc, ir::MapCode::Sub, value, sent);
+  ir::UpdateOp::create(builder, loc, ir::Role::State, state, /*add=*/false, lost, ir::GateAttr());
+}
+
+/// This rank's shard of the reduction of `input`; what a codec loses is remembered in `worker`.
 Value reduceShard(OpBuilder &builder, Location loc, ir::ReduceKind kind, Value input,
-                  FlatSymbolRefAttr group, ir::CodecAttrInterface codec) {
-  Value parts = ir::SplitOp::create(builder, loc, input, group);
+                  FlatSymbolRefAttr group, ir::CodecAttrInterface codec,
+                  FlatSymbolRefAttr worker = {}) {
+  Value sent = withMemory(builder, loc, input, worker);
+  Value parts = ir::SplitOp::create(builder, loc, sent, group);
   if (codec)
     parts = ir::EncodeOp::create(builder, loc, parts, codec);
+  if (worker) {
+    Value decoded = ir::DecodeOp::create(builder, loc, parts);
+    remember(builder, loc, worker, sent, ir::ConcatOp::create(builder, loc, decoded));
+  }
   parts = ir::AllToAllOp::create(builder, loc, parts, group);
   if (codec)
     parts = ir::DecodeOp::create(builder, loc, parts);
   return ir::ReduceOp::create(builder, loc, kind, parts);
 }
 
-/// The bucket made of every rank's `shard`.
+/// The bucket made of every rank's `shard`; what a codec loses is remembered in `server`.
 Value gatherBucket(OpBuilder &builder, Location loc, Value shard, FlatSymbolRefAttr group,
-                   ir::CodecAttrInterface codec) {
+                   ir::CodecAttrInterface codec, FlatSymbolRefAttr server = {}) {
+  Value sent = withMemory(builder, loc, shard, server), packed = sent;
   if (codec) // One's own shard passes through the codec too: replicas stay equal.
-    shard = ir::EncodeOp::create(builder, loc, shard, codec);
-  Value all = ir::AllGatherOp::create(builder, loc, shard, group);
+    packed = ir::EncodeOp::create(builder, loc, sent, codec);
+  if (server)
+    remember(builder, loc, server, sent, ir::DecodeOp::create(builder, loc, packed));
+  Value all = ir::AllGatherOp::create(builder, loc, packed, group);
   if (codec)
     all = ir::DecodeOp::create(builder, loc, all);
   return ir::ConcatOp::create(builder, loc, all);
@@ -77,8 +111,10 @@ void expandAllReduce(ir::AllReduceOp op) {
   auto branch = scf::IfOp::create(
       builder, loc, many,
       [&](OpBuilder &inner, Location) {
-        Value shard = reduceShard(inner, loc, op.getKind(), input, group, codec);
-        scf::YieldOp::create(inner, loc, gatherBucket(inner, loc, shard, group, codec));
+        Value shard =
+            reduceShard(inner, loc, op.getKind(), input, group, codec, op.getWorkerAttr());
+        scf::YieldOp::create(inner, loc,
+                             gatherBucket(inner, loc, shard, group, codec, op.getServerAttr()));
       },
       [&](OpBuilder &inner, Location) { scf::YieldOp::create(inner, loc, input); });
   op.getResult().replaceAllUsesWith(branch.getResult(0));

@@ -14,10 +14,23 @@ namespace bagua::compiler {
 
 namespace {
 
-/// What an operand of a map was decoded from, if that is this rank's own encoding and nothing else.
-ir::EncodeOp ownEncodingOf(Value value) {
-  auto decode = value.getDefiningOp<ir::DecodeOp>();
-  return decode ? decode.getInput().getDefiningOp<ir::EncodeOp>() : ir::EncodeOp();
+struct OwnEncoding {
+  ir::EncodeOp op; ///< Null if there is none.
+  Value encoded;
+};
+
+/// What an operand of a map was decoded from, whole or shard by shard, if that is this rank's own
+/// encoding and nothing else.
+OwnEncoding ownEncodingOf(Value value) {
+  auto concat = value.getDefiningOp<ir::ConcatOp>();
+  auto decode = (concat ? concat.getInput() : value).getDefiningOp<ir::DecodeOp>();
+  auto encode = decode ? decode.getInput().getDefiningOp<ir::EncodeOp>() : ir::EncodeOp();
+  if (!encode)
+    return {};
+  auto split = encode.getInput().getDefiningOp<ir::SplitOp>();
+  if (concat && !split)
+    return {};
+  return {encode, concat ? split.getInput() : encode.getInput()};
 }
 
 /// `map` is the difference of two values: these.
@@ -82,8 +95,8 @@ private:
     if (!operands)
       return success();
     auto [kept, decoded] = *operands;
-    ir::EncodeOp encode = ownEncodingOf(decoded);
-    if (!encode || isSame(encode.getInput(), kept) || !isFedBack(update, encode))
+    auto [encode, encoded] = ownEncodingOf(decoded);
+    if (!encode || isSame(encoded, kept) || !isFedBack(update, encoded))
       return success();
     InFlightDiagnostic diagnostic =
         map.emitOpError("expects a residual of the value that was encoded: c - decode(encode(c)); "
@@ -93,8 +106,8 @@ private:
   }
 
   /// The state feeds what is encoded, so the difference is meant as error feedback.
-  static bool isFedBack(ir::UpdateOp update, ir::EncodeOp encode) {
-    SmallVector<Value> open{encode.getInput()};
+  static bool isFedBack(ir::UpdateOp update, Value encoded) {
+    SmallVector<Value> open{encoded};
     llvm::SmallDenseSet<Value> seen;
     while (!open.empty()) {
       Value value = open.pop_back_val();

@@ -40,7 +40,8 @@ private:
                     "change the weight in the async handler");
     WalkResult result = on.walk([&](Operation *op) -> WalkResult {
       auto update = dyn_cast<ir::UpdateOp>(op);
-      if (update && (update.getState() || update.getGate()))
+      auto reduce = dyn_cast<ir::AllReduceOp>(op);
+      if ((update && (update.getState() || update.getGate())) || (reduce && reduce.getWorker()))
         return refuse(op, "is stored only once all ranks agree that the step is finite",
                       "leave it to the async handler");
       bool communicates = isa<ir::AllReduceOp, ir::ReduceScatterOp, ir::AllToAllOp, ir::AllGatherOp,

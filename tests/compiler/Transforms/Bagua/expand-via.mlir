@@ -46,3 +46,47 @@ bagua.algorithm @sum {
     bagua.update gradient = %again
   }
 }
+
+// What the codec loses is remembered: of the whole bucket at the worker, of its shard at the owner.
+// CHECK-LABEL: bagua.algorithm @remember
+//       CHECK:   bagua.on gradient(%[[G:.*]]:
+//       CHECK:     scf.if
+//  CHECK-NEXT:       %[[EW:.*]] = bagua.read @ew
+//  CHECK-NEXT:       %[[C:.*]] = bagua.map %[[G]] + %[[EW]]
+//  CHECK-NEXT:       %[[PARTS:.*]] = bagua.split %[[C]] over @world
+//  CHECK-NEXT:       %[[Q:.*]] = bagua.encode %[[PARTS]]
+//  CHECK-NEXT:       %[[KEPT:.*]] = bagua.decode %[[Q]]
+//  CHECK-NEXT:       %[[D:.*]] = bagua.concat %[[KEPT]]
+//  CHECK-NEXT:       %[[LOST:.*]] = bagua.map %[[C]] - %[[D]]
+//  CHECK-NEXT:       bagua.update @ew = %[[LOST]]
+//  CHECK-NEXT:       %[[GOT:.*]] = bagua.all_to_all %[[Q]]
+//  CHECK-NEXT:       %[[VALUES:.*]] = bagua.decode %[[GOT]]
+//  CHECK-NEXT:       %[[SUM:.*]] = bagua.reduce sum %[[VALUES]]
+//  CHECK-NEXT:       %[[ES:.*]] = bagua.read @es : tensor<?xf32, #bagua.shard<@world>>
+//  CHECK-NEXT:       %[[S:.*]] = bagua.map %[[SUM]] + %[[ES]] : tensor<?xf32, #bagua.shard<@world>>
+//  CHECK-NEXT:       %[[P:.*]] = bagua.encode %[[S]]
+//  CHECK-NEXT:       %[[DS:.*]] = bagua.decode %[[P]]
+//  CHECK-NEXT:       %[[LOSTS:.*]] = bagua.map %[[S]] - %[[DS]] : tensor<?xf32, #bagua.shard<@world>>
+//  CHECK-NEXT:       bagua.update @es = %[[LOSTS]]
+//  CHECK-NEXT:       bagua.all_gather %[[P]]
+//   CHECK-NOT:   bagua.all_reduce
+bagua.algorithm @remember {
+  bagua.state @ew : bucket = 0.0
+  bagua.state @es : shard<@world> = 0.0
+  bagua.on gradient(%g: !bucket) {
+    %sum = bagua.all_reduce sum %g via #mm remember @ew, @es
+    bagua.update gradient = %sum
+  }
+}
+
+// The worker alone.
+// CHECK-LABEL: bagua.algorithm @remember_worker
+//       CHECK:   bagua.update @e = %{{.*}}
+//   CHECK-NOT:   bagua.read
+bagua.algorithm @remember_worker {
+  bagua.state @e : bucket = 0.0
+  bagua.on gradient(%g: !bucket) {
+    %mean = bagua.all_reduce mean %g via #mm remember @e
+    bagua.update gradient = %mean
+  }
+}

@@ -75,3 +75,26 @@ bagua.algorithm @accepted {
     bagua.update gradient = %out
   }
 }
+
+// -----
+
+// Encoded shard by shard it is the same value, and the same law.
+#mm = #bagua.minmax<bits = 8, block = 512>
+!bucket = tensor<?xf32, #bagua.bucket>
+!shard = tensor<?xf32, #bagua.shard<@world>>
+bagua.algorithm @negative_shards {
+  bagua.state @e : bucket = 0.0
+  bagua.on gradient(%g: !bucket) {
+    %e = bagua.read @e
+    %c = bagua.map %g + %e
+    %parts = bagua.split %c over @world
+    // expected-note@+1 {{encodes another value than the one subtracted from}}
+    %q = bagua.encode %parts : !bagua.per<@world, !shard> with #mm
+    %kept = bagua.decode %q : !bagua.per<@world, !bagua.packed<#mm, !shard>>
+    %d = bagua.concat %kept : !bagua.per<@world, !shard>
+    // expected-error@+1 {{expects a residual of the value that was encoded: c - decode(encode(c)); subtract from that value}}
+    %r = bagua.map %g - %d
+    bagua.update @e = %r
+    bagua.update gradient = %d
+  }
+}

@@ -152,3 +152,28 @@ bagua.algorithm @gradients_beside_counted_rounds {
     bagua.update weight += %w
   }
 }
+
+// -----
+
+!bucket = tensor<?xf32, #bagua.bucket>
+
+// What all_reduce remembers is a state's next value, before the first round, too.
+bagua.algorithm @negative_remembers(%warmup: index = 5) {
+  bagua.state @e : bucket = 0.0
+  bagua.on gradient(%g: !bucket) {
+    %step = bagua.step
+    %warm = arith.cmpi ult, %step, %warmup : index
+    %m = scf.if %warm -> !bucket {
+      // expected-error@+1 {{B160: is stored only once all ranks agree that the step is finite}}
+      %mean = bagua.all_reduce mean %g via #bagua.f16 remember @e
+      scf.yield %mean : !bucket
+    } else {
+      scf.yield %g : !bucket
+    }
+    bagua.update gradient = %m
+  }
+  // expected-note@+1 {{the timed rounds}}
+  bagua.on async every(100 ms) after(%warmup) staleness(4) (%w: !bucket) {
+    bagua.update weight += %w
+  }
+}

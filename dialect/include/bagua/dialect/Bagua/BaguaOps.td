@@ -224,27 +224,35 @@ def Bagua_CallOp : Bagua_HandlerOp<"call"> {
 // at the end, where MLIR would take it for the type of an attribute before it.
 
 def Bagua_AllReduceOp : Bagua_HandlerOp<"all_reduce", [
-    InferTypeOpAdaptor, Bagua_Communicates, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+    InferTypeOpAdaptor, DeclareOpInterfaceMethods<MemoryEffectsOpInterface>,
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "Every rank gets the sum or mean of all ranks' buckets";
   let description = [{
     Elementwise left fold by rank; `mean` then divides once by the world size. World 1: the identity.
     With `via`, the codec is applied to what travels: `--bagua-expand-via` writes out the graph. A scalar is
     gathered and reduced on every rank.
+
+    With `remember @worker, @server`, what the codec loses is fed back: the worker sends x + @worker and keeps in
+    @worker what the codec lost of it; with @server, so does each shard's owner with the reduced shard.
     - C1: `input` is over the bucket, or a scalar without `via`.  C2: `group` names a group; `world` if left out.
-    - C3: the codec exists.
+    - C3: the codec exists.  C4: `remember` only with `via`.
+    - C5: the states exist; @worker is over the bucket, @server over the shard of the group.
 
     Examples:
     ```mlir
     %m = bagua.all_reduce mean %g
     %q = bagua.all_reduce mean %g via #bagua.minmax<bits = 8, block = 2048>
+    %d = bagua.all_reduce mean %g via #bagua.sign<block = 4096> remember @lost, @lost_of_shard
     ```
   }];
   let arguments = (ins Bagua_ReduceKindAttr:$kind, Bagua_PlainTensor:$input,
                        OptionalAttr<FlatSymbolRefAttr>:$group,
-                       OptionalAttr<Bagua_CodecAttrInterface>:$codec);
+                       OptionalAttr<Bagua_CodecAttrInterface>:$codec,
+                       OptionalAttr<FlatSymbolRefAttr>:$worker, OptionalAttr<FlatSymbolRefAttr>:$server);
   let results = (outs Bagua_PlainTensor:$result);
   let assemblyFormat = [{
-    `` $kind $input `` custom<BucketType>(type($input)) (`over` $group^)? (`via` $codec^)? attr-dict
+    `` $kind $input `` custom<BucketType>(type($input)) (`over` $group^)? (`via` $codec^)?
+    (`remember` $worker^ (`,` $server^)?)? attr-dict
   }];
   let hasVerifier = 1;
 }
