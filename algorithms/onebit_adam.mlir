@@ -5,10 +5,6 @@
 
 #sign = #bagua.sign<block = 4096>
 !bucket = tensor<?xf32, #bagua.bucket>
-!shard = tensor<?xf32, #bagua.shard<@world>>
-!plain = !bagua.per<@world, !shard>
-!parts = !bagua.per<@world, !bagua.packed<#sign, !shard>>
-!mine = !bagua.per<@world, !bagua.packed<#sign, !shard>, own>
 
 bagua.algorithm @onebit_adam(%warmup: index = 100, %lr: f64 = 1.0e-3 per_step, %beta1: f64 = 0.9, %beta2: f64 = 0.999,
                              %eps: f64 = 1.0e-8, %weight_decay: f64 = 0.0 per_step) attributes {owns_update} {
@@ -32,34 +28,7 @@ bagua.algorithm @onebit_adam(%warmup: index = 100, %lr: f64 = 1.0e-3 per_step, %
       scf.yield %mw, %vw : !bucket, !bucket
     } else {
       %local = bagua.map %beta1 * %m + %d1 * (%g + %weight_decay * %w)
-      %world = bagua.world
-      %one = arith.constant 1 : index
-      %many = arith.cmpi ugt, %world, %one : index
-      %ms = scf.if %many -> !bucket {
-        %ew = bagua.read @ew
-        %c = bagua.map %local + %ew
-        %split = bagua.split %c over @world
-        %q = bagua.encode %split : !plain with #sign
-        %kept = bagua.decode %q : !parts
-        %d = bagua.concat %kept : !plain
-        %lost = bagua.map %c - %d
-        bagua.update @ew = %lost
-        %got = bagua.all_to_all %q : !parts over @world
-        %values = bagua.decode %got : !mine
-        %mean = bagua.reduce mean %values : !bagua.per<@world, !shard, own>
-        %es = bagua.read @es : !shard
-        %s = bagua.map %mean + %es : !shard
-        %p = bagua.encode %s : !shard with #sign
-        %ds = bagua.decode %p : !bagua.packed<#sign, !shard>
-        %losts = bagua.map %s - %ds : !shard
-        bagua.update @es = %losts : !shard
-        %all = bagua.all_gather %p : !bagua.packed<#sign, !shard> over @world
-        %decoded = bagua.decode %all : !parts
-        %shared = bagua.concat %decoded : !plain
-        scf.yield %shared : !bucket
-      } else {
-        scf.yield %local : !bucket
-      }
+      %ms = bagua.all_reduce mean %local via #sign remember @ew, @es
       scf.yield %ms, %v : !bucket, !bucket
     }
     bagua.update @m = %m1

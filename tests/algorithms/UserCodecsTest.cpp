@@ -57,7 +57,7 @@ public:
         }
       }
     }
-    EXPECT_EQ(all_.size(), 4u);
+    EXPECT_EQ(all_.size(), 5u);
   }
 
   const std::vector<Codec> &all() const { return all_; }

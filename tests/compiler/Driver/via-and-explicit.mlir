@@ -8,3 +8,9 @@
 // RUN: bagua-opt %algorithms/gradient_allreduce.mlir --emit=schedule --strip-locations -o %t.other
 // RUN: not cmp %t.via %t.other
 // RUN: grep -c minmax_decode_reduce_mean %t.via
+
+// What is lost at both ends is remembered: doublesqueeze as it ships, and written out.
+// RUN: bagua-opt %algorithms/doublesqueeze.mlir --emit=schedule --strip-locations -o %t.remember
+// RUN: bagua-opt %S/Inputs/doublesqueeze-explicit.mlir --emit=schedule --strip-locations -o %t.written
+// RUN: cmp %t.remember %t.written
+// RUN: grep -c sign_decode_reduce_mean %t.remember
