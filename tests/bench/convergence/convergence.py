@@ -29,7 +29,7 @@ def parse_arguments():
     parser.add_argument("--algorithms", nargs="+", help="names (default: all that the build has)")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--steps", type=int, default=800)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--output", help="folder for reports and the plot (default: a new one); see above")
     parser.add_argument("--update", action="store_true", help="write the table into algorithms/README.md")

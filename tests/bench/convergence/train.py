@@ -27,7 +27,7 @@ class FashionTask:
     """Fashion-MNIST, a small CNN, SGD with momentum. The metric is test accuracy in percent."""
 
     metric, better = "accuracy", "higher"
-    batch, lr = 128, 0.05
+    batch, lr = 64, 0.03
 
     def __init__(self):
         self.images, self.labels = demo.load("/usr/share/datasets/fashion-mnist", "train")
@@ -71,7 +71,7 @@ class TextTask:
     held-out text, in bits per byte."""
 
     metric, better = "bits per byte", "lower"
-    batch, lr = 32, 2e-3
+    batch, lr = 16, 2e-3
 
     def __init__(self):
         files = sorted(f for f in glob.glob(os.path.join(FORTUNES, "*")) if not f.endswith((".dat", ".u8")))
