@@ -5,7 +5,7 @@
 //
 // Estimates start as this rank's weights: all ranks start equal.
 
-#sign = #bagua.sign<block = 4096>
+#sign = #bagua.sign<block = 256>
 #ring = #bagua.topology<offsets = [-1, 1], weights = [1/3, 1/3]>
 !bucket = tensor<?xf32, #bagua.bucket>
 !packed = !bagua.packed<#sign, !bucket>

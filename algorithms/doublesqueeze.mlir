@@ -3,7 +3,7 @@
 // Tang et al., DoubleSqueeze: Parallel Stochastic Gradient Descent with Double-Pass Error-Compensated
 // Compression, arXiv 1905.05957, algorithm 1.
 
-#sign = #bagua.sign<block = 4096>
+#sign = #bagua.sign<block = 256>
 
 bagua.algorithm @doublesqueeze {
   bagua.state @ew : bucket = 0.0 on_resize mean

@@ -4,7 +4,7 @@
 //
 // Every rank sends its packed gradient to all others, and averages what it decodes.
 
-#sign = #bagua.sign<block = 4096>
+#sign = #bagua.sign<block = 256>
 !bucket = tensor<?xf32, #bagua.bucket>
 !packed = !bagua.packed<#sign, !bucket>
 

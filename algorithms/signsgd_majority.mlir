@@ -6,7 +6,7 @@
 // A gradient of zero votes +1, and so does a tie: a vote has one bit. x - x is 0, or NaN where x is
 // not finite, so that every rank sees it. Votes are +-1, whose scale is 1: the codec loses nothing.
 
-#sign = #bagua.sign<block = 4096>
+#sign = #bagua.sign<block = 256>
 !bucket = tensor<?xf32, #bagua.bucket>
 !shard = tensor<?xf32, #bagua.shard<@world>>
 !parts = !bagua.per<@world, !bagua.packed<#sign, !shard>>

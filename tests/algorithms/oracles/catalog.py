@@ -23,7 +23,7 @@ def with_codec(job, codec, **options):
 
 
 MINMAX8, MINMAX4 = MinMax(8, 2048), MinMax(4, 512)
-SIGN, TOPK = Sign(4096), TopK(64, 4096)
+SIGN, TOPK = Sign(256), TopK(64, 4096)
 ADAM = dict(owns_update=True, replicas_equal=True, parameters=dict(warmup=7, weight_decay=0.05, lr=0.01))
 EQUAL = dict(replicas_equal=True)
 SEED = dict(parameters=dict(seed=5))

@@ -714,21 +714,22 @@ def test_qadam_warms_up_as_torchs_adam(world, decay):
         assert_close(step.weights, [w.detach().numpy()] * world)
 
 
-@pytest.mark.parametrize("job, corrected", [(adam.QAdam, True), (adam.OneBitAdam, False)])
+@pytest.mark.parametrize("job, corrects_momentum", [(adam.QAdam, True), (adam.OneBitAdam, False)])
 @pytest.mark.parametrize("world", WORLDS)
-def test_frozen_adam_without_loss(job, corrected, world):
-    """All momentum and no gradient is lost at the switch; v and its correction stay as they are then."""
+def test_frozen_adam_without_loss(job, corrects_momentum, world):
+    """No gradient is lost at the switch; v and its correction stay as they are then; momentum is at most 1 of their units."""
     steps, warmup = normal(world, 22, steps=25), 8
     done = run(job(same_start(world), Identity(), warmup=warmup, lr=1e-2, weight_decay=0.1), steps)
     w, m, v = np.array(same_start(1)[0], float), np.zeros(LENGTH), np.zeros(LENGTH)
     for t, (g, step) in enumerate(zip(steps, done), 1):
-        a = np.mean(np.array(g, float), 0) + 0.1 * w
-        m = 0.9 * m + 0.1 * a
+        a = np.array(g, float) + 0.1 * w  # A row for each rank.
         if t <= warmup:
-            v = 0.999 * v + 0.001 * a * a
-        up = 1 - 0.9**t if corrected else 1
-        down = 1 - 0.999 ** min(t, warmup) if corrected else 1
-        w = w - 1e-2 * (m / up) / (np.sqrt(v / down) + 1e-8)
+            v = 0.999 * v + 0.001 * np.mean(a, 0) ** 2
+        unit = np.sqrt(v / (1 - 0.999 ** min(t, warmup))) + 1e-8
+        u = (0.9 * m + 0.1 * a) / unit
+        u = np.mean(u if t <= warmup else np.clip(u, -1, 1), 0)
+        m = u * unit
+        w = w - 1e-2 * u / (1 - 0.9**t if corrects_momentum else 1)
         assert_close(step.weights, [w] * world, 1e-4)
 
 
@@ -741,16 +742,15 @@ def test_a_skipped_step_does_not_count_for_the_bias():
 
 
 def test_onebit_adam_keeps_the_law_of_its_residuals():
-    """ew is bitwise what decoding lost, and the momentum that all agree on carries it on."""
+    """ew is bitwise what decoding lost of the momentum in units of the variance's root."""
     world = 3
     job = adam.OneBitAdam(same_start(world), SMALL, warmup=2)
     done = run(job, normal(world, 24))
     m, g = done[4].states["m"], normal(world, 24)[5]
-    c = [
-        np.float32(0.9) * m[r] + np.float32(1 - 0.9) * (g[r] + np.float32(0) * done[4].weights[r])
-        + done[4].states["ew"][r]
-        for r in range(world)
-    ]
+    v, c2 = done[4].states["v"], done[4].states["c2"]
+    local = [np.float32(0.9) * m[r] + np.float32(1 - 0.9) * (g[r] + np.float32(0) * done[4].weights[r]) for r in range(world)]
+    units = [np.sqrt(v[r] / c2[r]) + np.float32(1e-8) for r in range(world)]
+    c = [np.clip(x / s, np.float32(-1), np.float32(1)) + e for x, s, e in zip(local, units, done[4].states["ew"])]
     lost = [x - SMALL.decode(SMALL.encode(x), LENGTH) for x in c]
     assert_same(done[5].states["ew"], lost)
     assert any(x.any() for x in lost)
