@@ -346,6 +346,10 @@ std::string bagua::ir::mapNumberText(double value) {
 
 ParseResult bagua::ir::parseMapNumber(OpAsmParser &parser, double &value) {
   bool negative = succeeded(parser.parseOptionalMinus());
+  SMLoc loc = parser.getCurrentLocation();
+  // MLIR would read it as the bits of a float, or as an integer, depending on who asks.
+  if (StringRef(loc.getPointer()).starts_with("0x"))
+    return parser.emitError(loc) << "expects a decimal number";
   int64_t integer = 0;
   OptionalParseResult isInteger = parser.parseOptionalInteger(integer);
   if (isInteger.has_value()) {

@@ -9,6 +9,13 @@ bagua.algorithm @negative_parameter_type(%x: f32 = 1.0) {
 // -----
 
 // algorithm_C5
+// expected-error@+1 {{expects a decimal number}}
+bagua.algorithm @negative_parameter_hexadecimal(%x: f64 = 0x7FF8000000000000) {
+}
+
+// -----
+
+// algorithm_C5
 // expected-error@+1 {{'bagua.algorithm' op expects a name, a default and a time for each of 1 parameters, got 0, 0 and 0}}
 "bagua.algorithm"() <{sym_name = "negative_parameter_nameless"}> ({
 ^bb0(%x: index):
