@@ -28,6 +28,9 @@ public:
   E real(double value) { return expr(fb::ExprOp::ConstFloat, {}, {}, {}, 0, value); }
   E world() { return expr(fb::ExprOp::World); }
   E rank() { return expr(fb::ExprOp::Rank); }
+  E localRank() { return expr(fb::ExprOp::LocalRank); }
+  E localSize() { return expr(fb::ExprOp::LocalSize); }
+  E nodes() { return expr(fb::ExprOp::Nodes); }
   E length() { return expr(fb::ExprOp::Length); }
   E elementBytes() { return expr(fb::ExprOp::ElementBytes); }
   E step() { return expr(fb::ExprOp::Step); }

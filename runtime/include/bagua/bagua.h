@@ -107,8 +107,8 @@ BAGUA_API void bagua_schedule_free(bagua_schedule *schedule);
  * the async program also has every_unit "steps" or "ms" and staleness (see bagua_binding_every).
  * Owned by the schedule. */
 BAGUA_API const char *bagua_schedule_info(const bagua_schedule *schedule);
-/* The compiler's formula: payload bytes `rank` sends for one run of the program of `event`, of step
- * 0 and with the default parameters where that matters. */
+/* The compiler's formula: payload bytes `rank` sends for one run of the program of `event`, all
+ * ranks being on one node, of step 0 and with the default parameters where that matters. */
 BAGUA_API bagua_code bagua_schedule_wire_bytes(const bagua_schedule *schedule, bagua_event event,
                                                int world, int rank, int64_t length,
                                                bagua_dtype dtype, int64_t *bytes);

@@ -21,6 +21,47 @@ namespace {
 
 constexpr size_t kEvents = static_cast<size_t>(fb::Event::MAX) + 1;
 
+/// True if something in the schedule is computed from this rank's place in its node, or from nodes.
+bool countsNodes(const fb::ScheduleT &ir) {
+  return std::any_of(ir.expressions.begin(), ir.expressions.end(), [](const auto &expr) {
+    return expr->op == fb::ExprOp::LocalRank || expr->op == fb::ExprOp::LocalSize ||
+           expr->op == fb::ExprOp::Nodes;
+  });
+}
+
+/// Such a schedule takes rank r for local rank r mod s of node ⌊r / s⌋, s being the ranks of every
+/// node. The same answer on all ranks, but where a launcher gives them different local sizes.
+Status checkNodes(const std::string &schedule, const Group &group) {
+  auto refuse = [&](const std::string &text) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("schedule '", schedule, "' works node by node: ", text));
+  };
+  std::vector<int> sizes(static_cast<size_t>(group.nodes()));
+  std::vector<std::string> names(sizes.size());
+  for (int rank = 0; rank < group.world(); ++rank) {
+    const PeerInfo &peer = group.peer(rank);
+    auto node = static_cast<size_t>(peer.node);
+    if (sizes[node]++ == 0)
+      names[node] = absl::StrCat("node ", peer.node, " (host ", peer.host, ")");
+  }
+  for (size_t node = 1; node < sizes.size(); ++node)
+    if (sizes[node] != sizes[0])
+      return refuse(absl::StrCat("expected as many ranks on every node, got ", sizes[node], " on ",
+                                 names[node], " and ", sizes[0], " on ", names[0]));
+  if (group.localSize() != sizes[0])
+    return refuse(absl::StrCat("expected the local size ", sizes[0], " of ", names[0], ", got ",
+                               group.localSize(), " from the launcher"));
+  for (int rank = 0; rank < group.world(); ++rank) {
+    const PeerInfo &peer = group.peer(rank);
+    int node = rank / sizes[0], local = rank % sizes[0];
+    if (peer.node != node || peer.localRank != local)
+      return refuse(absl::StrCat("expected rank ", rank, " to be local rank ", local, " of node ",
+                                 node, ", got local rank ", peer.localRank, " of ",
+                                 names[static_cast<size_t>(peer.node)]));
+  }
+  return absl::OkStatus();
+}
+
 /// One short text to the next rank of the ring, and one from the rank before.
 class Comparison {
 public:
@@ -391,6 +432,9 @@ std::string BindingImpl::agreement() const {
 Status BindingImpl::resolve(const Options &options) {
   BAGUA_TRY(engine_.status());
   const fb::ScheduleT &ir = schedule_->ir();
+  if (countsNodes(ir)) {
+    BAGUA_TRY(checkNodes(ir.name, engine_.group()));
+  }
   if (std::find(ir.dtypes.begin(), ir.dtypes.end(), bucket_.dtype) == ir.dtypes.end())
     return absl::InvalidArgumentError(
         absl::StrCat("schedule '", ir.name, "' accepts ",

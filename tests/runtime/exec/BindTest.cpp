@@ -22,9 +22,12 @@ struct Attempt {
 };
 
 /// Every rank's result of binding what `make` says.
-std::vector<Status> bindAll(int world, const std::function<Attempt(int rank)> &make) {
+std::vector<Status> bindAll(int world, const std::function<Attempt(int rank)> &make,
+                            const std::vector<int> &hosts = {}) {
   std::vector<Status> results(static_cast<size_t>(world));
-  runRanks(connection("View"), world, {}, [&](Rank &self) {
+  RankOptions options;
+  options.hosts = hosts;
+  runRanks(connection("View"), world, options, [&](Rank &self) {
     Attempt attempt = make(self.rank);
     results[static_cast<size_t>(self.rank)] =
         Binding::create(self.engine, attempt.schedule, attempt.bucket, attempt.options).status();
@@ -137,6 +140,65 @@ TEST_F(BindTest, NegativeDTypeThatTheScheduleDoesNotTake) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
     EXPECT_THAT(message(status), AllOf(HasSubstr("bytegrad"), HasSubstr("F32"), HasSubstr("F64")));
   }
+}
+
+/// A schedule that asks for nothing but this rank's place in its node.
+std::shared_ptr<const Schedule> nodeByNodeSchedule() {
+  ScheduleBuilder s("by_node");
+  E zero = s.constant(0);
+  s.program("gradient", fb::Event::Gradient, 0, zero, zero);
+  uint32_t g = s.jobBuffer("gradient", fb::Role::Gradient);
+  s.ifThen(s.localRank() < s.localSize() * s.nodes(), [&] {
+    S::RangesPtr in = S::one(S::range(g, zero, s.elementBytes()));
+    s.launch(s.kernel("reduce_sum"), S::list(std::move(in)),
+             S::list(S::one(S::range(g, zero, s.elementBytes()))), s.constant(1));
+  });
+  return loadOrDie(s.take());
+}
+
+TEST_F(BindTest, NegativeNodesThatAScheduleOfNodesDoesNotTake) {
+  struct {
+    std::vector<int> hosts;
+    const char *message;
+  } cases[] = {
+      {{0, 0, 1},
+       "schedule 'by_node' works node by node: expected as many ranks on every node, got 1 on node "
+       "1 (host host1) and 2 on node 0 (host host0)"},
+      {{0, 1, 0, 1},
+       "schedule 'by_node' works node by node: expected rank 1 to be local rank 1 of node 0, got "
+       "local rank 0 of node 1 (host host1)"},
+  };
+  auto schedule = nodeByNodeSchedule();
+  for (const auto &one : cases)
+    for (const Status &status : bindAll(
+             static_cast<int>(one.hosts.size()),
+             [&](int rank) {
+               Attempt attempt = this->attempt(rank);
+               attempt.schedule = schedule;
+               return attempt;
+             },
+             one.hosts)) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+      EXPECT_THAT(message(status), HasSubstr(one.message));
+    }
+}
+
+TEST_F(BindTest, NodesOfOneSizeInOrderAreTaken) {
+  auto schedule = nodeByNodeSchedule();
+  for (const std::vector<int> &hosts :
+       {std::vector<int>{0, 0, 0, 0}, {7, 7, 3, 3}, {0, 1, 2, 3}, {5}})
+    for (const Status &status : bindAll(
+             static_cast<int>(hosts.size()),
+             [&](int rank) {
+               Attempt attempt = this->attempt(rank);
+               attempt.schedule = schedule;
+               return attempt;
+             },
+             hosts))
+      EXPECT_TRUE(status.ok()) << status;
+  // Others do not care.
+  for (const Status &status : bindAll(3, [&](int rank) { return attempt(rank); }, {0, 0, 1}))
+    EXPECT_TRUE(status.ok()) << status;
 }
 
 TEST_F(BindTest, NegativeMisalignedMemory) {

@@ -1,6 +1,8 @@
 // Ranks as threads, over every transport that threads can use.
 #include "RankThreads.h"
 
+#include "../transport/HostsGroup.h"
+
 #include "bagua/Loopback.h"
 #include "bagua/Window.h"
 
@@ -86,13 +88,16 @@ void runRanks(const Connection &connection, int world, const RankOptions &option
       ASSERT_TRUE(group.ok()) << group.status();
       StatusOr<Connection::Part> part = makePart(**group);
       ASSERT_TRUE(part.ok()) << part.status();
+      std::unique_ptr<Group> placed = *std::move(group);
+      if (!options.hosts.empty())
+        placed = std::make_unique<test::HostsGroup>(std::move(placed), options.hosts);
       StatusOr<std::unique_ptr<Engine>> engine =
-          Engine::create(**group, *part->transport, part->doorbell, options.engine);
+          Engine::create(*placed, *part->transport, part->doorbell, options.engine);
       ASSERT_TRUE(engine.ok()) << engine.status();
-      Rank self{rank, world, **group, *part->transport, **engine};
+      Rank self{rank, world, *placed, *part->transport, **engine};
       body(self);
       engine->reset();
-      (*group)->leave();
+      placed->leave();
       part->transport.reset();
     });
   for (std::thread &thread : threads)

@@ -38,6 +38,7 @@ struct Rank {
 struct RankOptions {
   RankOptions() { engine.threads = 1; }
   Engine::Options engine;
+  std::vector<int> hosts; ///< By rank; empty: all on one. Transports do not know.
   std::chrono::milliseconds stepTimeout{20'000}, bootstrapTimeout{20'000};
 };
 

@@ -3,27 +3,39 @@
 
 #include "bagua/Group.h"
 
+#include <algorithm>
 #include <vector>
 
 namespace bagua::rt::test {
 
-/// Passes everything on to `group`; rank r is on host hosts[r].
+/// Passes everything on to `group`; rank r is on host hosts[r], a node for itself, which gives
+/// local ranks in order of ranks.
 class HostsGroup final : public Group {
 public:
   HostsGroup(std::unique_ptr<Group> group, const std::vector<int> &hosts)
       : group_(std::move(group)) {
+    std::vector<int> nodes; // By number: its host.
     for (int r = 0; r < group_->world(); ++r) {
       PeerInfo peer = group_->peer(r);
-      peer.host = "host" + std::to_string(hosts[static_cast<size_t>(r)]);
+      int host = hosts[static_cast<size_t>(r)];
+      peer.host = "host" + std::to_string(host);
       peer.hostKey += "/" + peer.host;
+      auto known = std::find(nodes.begin(), nodes.end(), host);
+      peer.node = static_cast<int>(known - nodes.begin());
+      if (known == nodes.end())
+        nodes.push_back(host);
+      peer.localRank = static_cast<int>(std::count(hosts.begin(), hosts.begin() + r, host));
       peers_.push_back(peer);
     }
+    nodes_ = static_cast<int>(nodes.size());
+    localSize_ = static_cast<int>(
+        std::count(hosts.begin(), hosts.end(), hosts[static_cast<size_t>(group_->rank())]));
   }
   int rank() const override { return group_->rank(); }
   int world() const override { return group_->world(); }
   const PeerInfo &peer(int rank) const override { return peers_.at(static_cast<size_t>(rank)); }
-  int localSize() const override { return group_->localSize(); }
-  int nodes() const override { return group_->nodes(); }
+  int localSize() const override { return localSize_; }
+  int nodes() const override { return nodes_; }
   const std::string &source() const override { return group_->source(); }
   std::chrono::milliseconds stepTimeout() const override { return group_->stepTimeout(); }
   std::chrono::milliseconds bootstrapTimeout() const override { return group_->bootstrapTimeout(); }
@@ -55,6 +67,7 @@ public:
 private:
   std::unique_ptr<Group> group_;
   std::vector<PeerInfo> peers_;
+  int nodes_ = 1, localSize_ = 1;
 };
 
 } // namespace bagua::rt::test
