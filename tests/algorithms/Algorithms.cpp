@@ -57,14 +57,41 @@ std::vector<int64_t> lengthsOf(const Algorithm &algorithm) {
   return {0, 1, 31, block - 1, block, block + 1, 5 * block + 77, kLargeLength};
 }
 
-std::vector<std::string> furtherFiles() {
-  const std::string folder = "tests/compiler/Conversion/BaguaToChunk/Inputs";
+std::vector<int> Layout::hosts() const {
+  std::vector<int> result;
+  for (int64_t rank = 0; rank < world(); ++rank)
+    result.push_back(static_cast<int>(rank / local));
+  return result;
+}
+
+bool countsNodes(const rt::Schedule &schedule) {
+  return std::any_of(schedule.ir().expressions.begin(), schedule.ir().expressions.end(),
+                     [](const auto &expr) {
+                       return expr->op == fb::ExprOp::LocalRank ||
+                              expr->op == fb::ExprOp::LocalSize || expr->op == fb::ExprOp::Nodes;
+                     });
+}
+
+std::vector<Layout> layoutsOf(const rt::Schedule &schedule) {
+  if (countsNodes(schedule))
+    return {std::begin(kLayouts), std::end(kLayouts)};
+  std::vector<Layout> layouts;
+  for (int64_t world : kWorlds)
+    layouts.push_back({1, world});
+  return layouts;
+}
+
+std::vector<std::string> filesIn(const std::string &folder) {
   std::vector<std::string> files;
   for (const auto &entry : std::filesystem::directory_iterator(BAGUA_SOURCE_DIR "/" + folder))
     if (entry.path().extension() == ".mlir")
       files.push_back(folder + "/" + entry.path().filename().string());
   std::sort(files.begin(), files.end());
   return files;
+}
+
+std::vector<std::string> furtherFiles() {
+  return filesIn("tests/compiler/Conversion/BaguaToChunk/Inputs");
 }
 
 Compiled::Compiled(const Algorithm &algorithm) : Compiled(algorithm.file) {}

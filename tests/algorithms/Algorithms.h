@@ -42,6 +42,22 @@ inline constexpr int64_t kLargeLength = 1'000'003;
 
 inline constexpr int64_t kWorlds[] = {1, 2, 3, 4, 5, 8};
 
+/// Nodes of equal size.
+struct Layout {
+  int64_t nodes, local;
+  int64_t world() const { return nodes * local; }
+  std::string name() const { return std::to_string(nodes) + "x" + std::to_string(local); }
+  std::vector<int> hosts() const; ///< By rank.
+};
+inline constexpr Layout kLayouts[] = {{1, 1}, {1, 3}, {2, 1}, {2, 2}, {3, 1}, {2, 4}, {4, 2}};
+
+/// True if the schedule asks for a rank's place in its node, or for nodes.
+bool countsNodes(const rt::Schedule &schedule);
+/// Those under test: kWorlds on one node, or kLayouts for what counts nodes.
+std::vector<Layout> layoutsOf(const rt::Schedule &schedule);
+/// The .mlir files in `folder`, sorted; relative to the source tree, like the folder.
+std::vector<std::string> filesIn(const std::string &folder);
+
 /// A module lowered to each level, and the schedule of the last.
 class Compiled {
 public:

@@ -85,18 +85,19 @@ std::vector<Case> algorithmCases(int64_t world) {
 }
 
 /// Programs of other shapes against the bagua interpreter.
-std::vector<Case> furtherCases(int64_t world) {
+std::vector<Case> furtherCases(const Layout &layout, bool nodesOnly) {
   std::vector<Case> cases;
   for (const std::string &file : furtherFiles()) {
     Compiled compiled(file, /*mayNotLower=*/true);
-    if (!compiled.schedule())
+    if (!compiled.schedule() || (nodesOnly && !countsNodes(*compiled.schedule())))
       continue;
     int64_t grain = compiled.schedule()->ir().grain;
     for (int64_t length : {int64_t{0}, int64_t{1}, grain, 7 * grain + 3, int64_t{1009}}) {
       Case &one = cases.emplace_back();
       one.name = file + "/" + std::to_string(length);
       one.schedule = compiled.schedule();
-      one.inputs.world = world;
+      one.inputs.world = layout.world();
+      one.inputs.localSize = layout.local;
       one.inputs.length = length;
       bool weights = false; // Does it move them? In steps that are finite, then.
       compiled.at(compiler::Level::Bagua)->walk([&](ir::UpdateOp update) {
@@ -184,26 +185,27 @@ void runCase(const Case &one, rt::testing::Rank &self) {
   }
 }
 
-class ExecutedTest : public testing::TestWithParam<std::tuple<size_t, int64_t>> {
-protected:
-  void run(const std::vector<Case> &cases) {
-    auto [connection, world] = GetParam();
-    if (HasFailure())
-      return;
-    ASSERT_FALSE(cases.empty());
-    rt::testing::runRanks(everyConnection()[connection], static_cast<int>(world), {},
-                          [&](rt::testing::Rank &self) {
-                            for (const Case &one : cases) {
-                              runCase(one, self);
-                              if (testing::Test::HasFailure())
-                                return;
-                            }
-                          });
-  }
-};
+void run(size_t connection, const Layout &layout, const std::vector<Case> &cases) {
+  if (testing::Test::HasFailure())
+    return;
+  ASSERT_FALSE(cases.empty());
+  rt::testing::RankOptions options;
+  options.hosts = layout.hosts();
+  rt::testing::runRanks(everyConnection()[connection], static_cast<int>(layout.world()), options,
+                        [&](rt::testing::Rank &self) {
+                          for (const Case &one : cases) {
+                            runCase(one, self);
+                            if (testing::Test::HasFailure())
+                              return;
+                          }
+                        });
+}
+
+class ExecutedTest : public testing::TestWithParam<std::tuple<size_t, int64_t>> {};
 
 TEST_P(ExecutedTest, EveryAlgorithmEqualsTheOracle) {
-  run(algorithmCases(std::get<1>(GetParam())));
+  auto [connection, world] = GetParam();
+  run(connection, {1, world}, algorithmCases(world));
 }
 
 std::string nameOf(const testing::TestParamInfo<std::tuple<size_t, int64_t>> &info) {
@@ -219,13 +221,29 @@ INSTANTIATE_TEST_SUITE_P(Transports, ExecutedTest,
 class FurtherTest : public ExecutedTest {};
 
 TEST_P(FurtherTest, EveryInputOfTheLoweringEqualsItsInterpretation) {
-  run(furtherCases(std::get<1>(GetParam())));
+  auto [connection, world] = GetParam();
+  run(connection, {1, world}, furtherCases({1, world}, /*nodesOnly=*/false));
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, FurtherTest,
                          testing::Combine(testing::Range(size_t{0}, everyConnection().size()),
                                           testing::Values(2, 5)),
                          nameOf);
+
+class OnNodesTest : public testing::TestWithParam<std::tuple<size_t, Layout>> {};
+
+TEST_P(OnNodesTest, WhatCountsNodesEqualsItsInterpretation) {
+  auto [connection, layout] = GetParam();
+  run(connection, layout, furtherCases(layout, /*nodesOnly=*/true));
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, OnNodesTest,
+                         testing::Combine(testing::Range(size_t{0}, everyConnection().size()),
+                                          testing::ValuesIn(kLayouts)),
+                         [](const testing::TestParamInfo<std::tuple<size_t, Layout>> &info) {
+                           return everyConnection()[std::get<0>(info.param)].name + "_" +
+                                  std::get<1>(info.param).name();
+                         });
 
 } // namespace
 } // namespace bagua::test

@@ -26,13 +26,9 @@ constexpr int64_t kSteps = 7, kNonFiniteStep = 4;
 constexpr float kStepSize = 0.05f;
 
 std::vector<std::string> files() {
-  std::vector<std::string> all;
-  for (const std::string folder : {"algorithms/", "tests/algorithms/Inputs/"})
-    for (const auto &entry :
-         std::filesystem::directory_iterator(std::string(BAGUA_SOURCE_DIR) + "/" + folder))
-      if (entry.path().extension() == ".mlir")
-        all.push_back(folder + entry.path().filename().string());
-  std::sort(all.begin(), all.end());
+  std::vector<std::string> all = filesIn("algorithms");
+  for (std::string &file : filesIn("tests/algorithms/Inputs"))
+    all.push_back(std::move(file));
   return all;
 }
 
@@ -46,9 +42,10 @@ std::map<std::string, double> shortened(const rt::Schedule &schedule) {
   return parameters;
 }
 
-Inputs inputsOf(const rt::Schedule &schedule, int64_t world, int64_t length) {
+Inputs inputsOf(const rt::Schedule &schedule, const Layout &layout, int64_t length) {
   Inputs inputs;
-  inputs.world = world;
+  int64_t world = inputs.world = layout.world();
+  inputs.localSize = layout.local;
   inputs.length = length;
   inputs.bucket = 3;
   inputs.steps = kSteps;
@@ -89,10 +86,10 @@ class StepsInterpretedTest : public testing::TestWithParam<std::string> {};
 TEST_P(StepsInterpretedTest, LevelsAgree) {
   Compiled compiled(GetParam());
   ASSERT_TRUE(compiled.schedule()) << compiled.diagnostics();
-  for (int64_t world : kWorlds)
+  for (const Layout &layout : layoutsOf(*compiled.schedule()))
     for (int64_t length : lengthsOf(*compiled.schedule())) {
-      SCOPED_TRACE("world " + std::to_string(world) + ", length " + std::to_string(length));
-      Inputs inputs = inputsOf(*compiled.schedule(), world, length);
+      SCOPED_TRACE(layout.name() + " ranks, length " + std::to_string(length));
+      Inputs inputs = inputsOf(*compiled.schedule(), layout, length);
       auto expected = interpretBagua(compiled.at(Level::Bagua), inputs);
       ASSERT_TRUE(succeeded(expected)) << compiled.diagnostics();
       auto chunk = interpretChunk(compiled.at(Level::Chunk), inputs);
@@ -110,7 +107,7 @@ TEST_P(StepsInterpretedTest, LevelsAgree) {
 TEST_P(StepsInterpretedTest, ANonFiniteStepLeavesStatesAndWeightsAsTheyWere) {
   Compiled compiled(GetParam());
   ASSERT_TRUE(compiled.schedule()) << compiled.diagnostics();
-  Inputs inputs = inputsOf(*compiled.schedule(), 3, 100);
+  Inputs inputs = inputsOf(*compiled.schedule(), {1, 3}, 100);
   if (compiled.schedule()->program(fb::Event::Async)) { // Between steps, rounds move weights.
     ASSERT_FALSE(inputs.parameters.empty());
     for (auto &[name, value] : inputs.parameters)
@@ -297,23 +294,25 @@ void runCase(const Case &one, rt::testing::Rank &self) {
     EXPECT_EQ(stateCount, one.expected.states.size());
 }
 
-class StepsExecutedTest : public testing::TestWithParam<std::tuple<size_t, int64_t>> {};
-
-TEST_P(StepsExecutedTest, EveryAlgorithmEqualsItsInterpretation) {
-  auto [connection, world] = GetParam();
+void runAll(const rt::testing::Connection &connection, const Layout &layout, bool nodesOnly) {
   std::vector<Case> cases;
   for (const std::string &file : files()) {
     Compiled compiled(file);
     ASSERT_TRUE(compiled.schedule()) << file << ": " << compiled.diagnostics();
+    if (nodesOnly && !countsNodes(*compiled.schedule()))
+      continue;
     for (int64_t length : lengthsOf(*compiled.schedule())) {
-      Inputs inputs = inputsOf(*compiled.schedule(), world, length);
+      Inputs inputs = inputsOf(*compiled.schedule(), layout, length);
       auto expected = interpretBagua(compiled.at(Level::Bagua), inputs);
       ASSERT_TRUE(succeeded(expected)) << file << ": " << compiled.diagnostics();
       cases.push_back(
           {file + "/" + std::to_string(length), compiled.schedule(), inputs, *std::move(expected)});
     }
   }
-  rt::testing::runRanks(rt::testing::connections()[connection], static_cast<int>(world), {},
+  ASSERT_FALSE(cases.empty());
+  rt::testing::RankOptions options;
+  options.hosts = layout.hosts();
+  rt::testing::runRanks(connection, static_cast<int>(layout.world()), options,
                         [&](rt::testing::Rank &self) {
                           for (const Case &one : cases) {
                             runCase(one, self);
@@ -323,6 +322,13 @@ TEST_P(StepsExecutedTest, EveryAlgorithmEqualsItsInterpretation) {
                         });
 }
 
+class StepsExecutedTest : public testing::TestWithParam<std::tuple<size_t, int64_t>> {};
+
+TEST_P(StepsExecutedTest, EveryAlgorithmEqualsItsInterpretation) {
+  auto [connection, world] = GetParam();
+  runAll(rt::testing::connections()[connection], {1, world}, /*nodesOnly=*/false);
+}
+
 INSTANTIATE_TEST_SUITE_P(Transports, StepsExecutedTest,
                          testing::Combine(testing::Range(size_t{0},
                                                          rt::testing::connections().size()),
@@ -330,6 +336,22 @@ INSTANTIATE_TEST_SUITE_P(Transports, StepsExecutedTest,
                          [](const testing::TestParamInfo<std::tuple<size_t, int64_t>> &info) {
                            return rt::testing::connections()[std::get<0>(info.param)].name +
                                   "_world" + std::to_string(std::get<1>(info.param));
+                         });
+
+class StepsOnNodesTest : public testing::TestWithParam<std::tuple<size_t, Layout>> {};
+
+TEST_P(StepsOnNodesTest, WhatCountsNodesEqualsItsInterpretation) {
+  auto [connection, layout] = GetParam();
+  runAll(rt::testing::connections()[connection], layout, /*nodesOnly=*/true);
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, StepsOnNodesTest,
+                         testing::Combine(testing::Range(size_t{0},
+                                                         rt::testing::connections().size()),
+                                          testing::ValuesIn(kLayouts)),
+                         [](const testing::TestParamInfo<std::tuple<size_t, Layout>> &info) {
+                           return rt::testing::connections()[std::get<0>(info.param)].name + "_" +
+                                  std::get<1>(info.param).name();
                          });
 
 } // namespace

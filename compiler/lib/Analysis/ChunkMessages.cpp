@@ -21,7 +21,7 @@ SmallVector<ChunkAccess> ChunkMessages::accesses(Value operand) {
     if (auto view = range.getDefiningOp<ViewOp>())
       return ChunkAccess{view.getSlots(), view.getIndex(), range, nullptr, nullptr};
     auto op = range.getDefiningOp<RangeOp>();
-    return ChunkAccess{op.getBuffer(), op.getPart(), range, nullptr, nullptr};
+    return ChunkAccess{op.getBuffer(), op.getPart(), range, nullptr, nullptr, op.getGroup()};
   };
   auto gather = operand.getDefiningOp<GatherOp>();
   if (!gather)
@@ -65,7 +65,7 @@ ChunkMessages::Facts ChunkMessages::facts(Value value) {
     }
   } else {
     Operation *op = value.getDefiningOp();
-    result.rank = isa<RankOp, PeerOp>(op);
+    result.rank = isa<RankOp, LocalRankOp, NodeOp, PeerOp>(op);
     result.step = isa<StepOp>(op) || isPerStep(op);
     for (Value operand : op->getOperands()) {
       Facts of = facts(operand);
@@ -282,7 +282,8 @@ FailureOr<ChunkMessages> ChunkMessages::analyze(ProgramOp program) {
   return result;
 }
 
-int64_t peerOf(ir::chunk::PeerMap map, ArrayRef<int64_t> arguments, int64_t world, int64_t rank) {
+int64_t peerOf(ir::chunk::PeerMap map, ArrayRef<int64_t> arguments, int64_t world,
+               int64_t localSize, int64_t rank) {
   using ir::chunk::PeerMap;
   auto modulo = [](int64_t value, int64_t divisor) {
     return (value % divisor + divisor) % divisor;
@@ -301,6 +302,12 @@ int64_t peerOf(ir::chunk::PeerMap map, ArrayRef<int64_t> arguments, int64_t worl
   }
   case PeerMap::Pairing:
     return rt::pairingPartner(arguments[0], t, world, rank);
+  case PeerMap::NodeRotate: {
+    int64_t local = rank % localSize;
+    return rank - local + (local + modulo(t, localSize)) % localSize;
+  }
+  case PeerMap::CrossRotate:
+    return (rank + modulo(t, world / localSize) * localSize) % world;
   }
   llvm_unreachable("all peer maps");
 }

@@ -29,7 +29,16 @@ namespace {
 
 // ---- Formulas -----------------------------------------------------------------------------------
 
-/// a*n*n + b*n + c in the world size n.
+using ir::Group;
+
+constexpr Group kGroups[] = {Group::World, Group::Node, Group::Cross};
+
+/// The letter of a group's size in formulas.
+const char *sizeName(Group group) {
+  return group == Group::World ? "n" : group == Group::Node ? "s" : "k";
+}
+
+/// a*n*n + b*n + c in the size n of a group.
 struct Polynomial {
   int64_t a = 0, b = 0, c = 0;
 
@@ -37,45 +46,51 @@ struct Polynomial {
   bool isZero() const { return a == 0 && b == 0 && c == 0; }
 
   /// "" for 1, else a factor with its "*".
-  std::string factor() const {
+  std::string factor(const std::string &n = "n") const {
     std::string text;
-    auto term = [&](int64_t factor, const char *power) {
+    auto term = [&](int64_t factor, const std::string &power) {
       if (factor == 0)
         return;
       text += text.empty() ? (factor < 0 ? "-" : "") : (factor < 0 ? " - " : " + ");
       int64_t size = std::abs(factor);
-      if (size != 1 || *power == 0)
-        text += std::to_string(size) + (*power ? "*" : "");
+      if (size != 1 || power.empty())
+        text += std::to_string(size) + (power.empty() ? "" : "*");
       text += power;
     };
     if (a + b + c == 0 && !isZero()) { // (n - 1) * (a*n - c): nothing travels in a world of one.
       Polynomial rest{0, a, -c};
-      return (rest.a == 0 && rest.b == 0 && rest.c == 1 ? "" : rest.factor()) + "(n - 1)*";
+      return (rest.a == 0 && rest.b == 0 && rest.c == 1 ? "" : rest.factor(n)) + "(" + n + " - 1)*";
     }
     if (a == 0 && b == 0 && c == 1)
       return "";
-    term(a, "n^2");
-    term(b, "n");
+    term(a, n + "^2");
+    term(b, n);
     term(c, "");
     bool sum = (a != 0) + (b != 0) + (c != 0) > 1;
     return (sum ? "(" + text + ")" : text) + "*";
   }
 };
 
-/// Bytes on the wire of one handler: factors of the packed bytes of a bucket and of a shard.
+/// Bytes on the wire of one handler: factors of the packed bytes of a bucket and of shards.
 struct WireFormula {
+  /// What moves within a group: times bytes of L elements, of those of this rank's shard in the
+  /// group, and of its shard in the group across (of the node if this one is across the nodes).
+  struct Factors {
+    Polynomial bucket, shard, across;
+  };
   /// By codec (null: plain), in the order of first use.
   struct Term {
     ir::CodecAttrInterface codec;
-    Polynomial bucket, shard; ///< Times bytes of L, and of S_r, elements.
+    Factors factors[std::size(kGroups)];
   };
   SmallVector<Term> terms;
 
-  Term &of(ir::CodecAttrInterface codec) {
+  Factors &of(ir::CodecAttrInterface codec, Group group) {
+    auto index = static_cast<size_t>(group);
     for (Term &term : terms)
       if (term.codec == codec)
-        return term;
-    return terms.emplace_back(Term{codec, {}, {}});
+        return term.factors[index];
+    return terms.emplace_back(Term{codec, {}}).factors[index];
   }
 
   std::string name(size_t index) const {
@@ -89,22 +104,42 @@ struct WireFormula {
   std::string perRank() const {
     std::string text;
     for (size_t i = 0; i < terms.size(); ++i)
-      for (auto [factor, argument] : {std::pair(terms[i].bucket, "(L)"), {terms[i].shard, "(S_r)"}})
-        if (!factor.isZero())
-          text += (text.empty() ? "" : " + ") + factor.factor() + name(i) + argument;
+      for (Group group : kGroups) {
+        const Factors &factors = terms[i].factors[static_cast<size_t>(group)];
+        for (auto [factor, argument] : {std::pair(factors.bucket, "(L)"),
+                                        {factors.shard, shardName(group)},
+                                        {factors.across, shardName(across(group))}})
+          if (!factor.isZero())
+            text +=
+                (text.empty() ? "" : " + ") + factor.factor(sizeName(group)) + name(i) + argument;
+      }
     return text.empty() ? "0" : text;
   }
 
-  /// Shards add up to the bucket, in bytes too.
+  /// Shards of a group add up to the bucket, in bytes too; of node and cross there are as many
+  /// groups as the other one has ranks.
   std::string total() const {
     std::string text;
-    for (size_t i = 0; i < terms.size(); ++i) {
-      Polynomial bucket = terms[i].bucket;
-      Polynomial sum = Polynomial{bucket.b, bucket.c, 0} + terms[i].shard;
-      if (!sum.isZero())
-        text += (text.empty() ? "" : " + ") + sum.factor() + name(i) + "(L)";
-    }
+    auto add = [&](const Polynomial &factor, Group group, const std::string &groups, size_t i) {
+      if (!factor.isZero())
+        text +=
+            (text.empty() ? "" : " + ") + factor.factor(sizeName(group)) + groups + name(i) + "(L)";
+    };
+    for (size_t i = 0; i < terms.size(); ++i)
+      for (Group group : kGroups) {
+        const Factors &factors = terms[i].factors[static_cast<size_t>(group)];
+        std::string groups =
+            group == Group::World ? "" : std::string(sizeName(across(group))) + "*";
+        add(Polynomial{factors.bucket.b, factors.bucket.c, 0} + factors.shard, group, groups, i);
+        // This rank's shard across is that of its whole group, and as many as it has ranks.
+        add(factors.across, group, std::string(sizeName(group)) + "*", i);
+      }
     return text.empty() ? "0" : text;
+  }
+
+  static Group across(Group group) { return group == Group::Node ? Group::Cross : Group::Node; }
+  static const char *shardName(Group group) {
+    return group == Group::World ? "(S_r)" : group == Group::Node ? "(N_r)" : "(C_r)";
   }
 };
 
@@ -117,42 +152,51 @@ ir::CodecAttrInterface codecOf(Type type) {
 
 struct HandlerFormula {
   WireFormula wire;
-  int64_t rounds = 0;
+  std::array<int64_t, std::size(kGroups)> rounds{}; ///< By group.
   int64_t mergesBelow = 0;  ///< Worlds up to this have neighbours that coincide.
   bool conditional = false; ///< Some of it stands in branches.
   bool scalars = false;     ///< Single numbers travel, too.
   bool exponential = false; ///< To as many neighbours as the world has bits.
+
+  int64_t &roundsIn(Group group) { return rounds[static_cast<size_t>(group)]; }
+  bool usesGroups() const { return rounds[1] + rounds[2] > 0; }
 };
 
 void addCommunication(Operation &op, HandlerFormula &formula) {
   if (auto move = dyn_cast<ir::AllToAllOp>(op)) {
-    WireFormula::Term &term = formula.wire.of(codecOf(move.getInput().getType()));
+    Group group = ir::groupOf(move.getGroupAttr());
+    WireFormula::Factors &term = formula.wire.of(codecOf(move.getInput().getType()), group);
     if (cast<ir::PerType>(move.getInput().getType()).getOwn()) {
       term.shard = term.shard + Polynomial{0, 1, -1};
     } else {
       term.bucket = term.bucket + Polynomial{0, 0, 1};
       term.shard = term.shard + Polynomial{0, 0, -1};
     }
-    ++formula.rounds;
+    ++formula.roundsIn(group);
   } else if (auto gather = dyn_cast<ir::AllGatherOp>(op)) {
     Type type = gather.getInput().getType();
-    ++formula.rounds;
+    Group group = ir::groupOf(gather.getGroupAttr());
+    ++formula.roundsIn(group);
     if (ir::isScalar(type)) {
       formula.scalars = true;
       return;
     }
-    WireFormula::Term &term = formula.wire.of(codecOf(type));
-    Polynomial &factor = ir::isBucket(ir::unpacked(type)) ? term.bucket : term.shard;
+    WireFormula::Factors &term = formula.wire.of(codecOf(type), group);
+    FlatSymbolRefAttr shard = ir::shardGroup(ir::unpacked(type));
+    Polynomial &factor = !shard                        ? term.bucket
+                         : ir::groupOf(shard) == group ? term.shard
+                                                       : term.across;
     factor = factor + Polynomial{0, 1, -1};
   } else if (auto exchange = dyn_cast<ir::NeighborExchangeOp>(op)) {
     ir::TopologyAttrInterface topology = exchange.getTopology();
-    ++formula.rounds;
+    ++formula.roundsIn(Group::World);
     formula.conditional |= !topology.isStatic(); // Some have no partner in some rounds.
     if (ir::isScalar(exchange.getInput().getType())) {
       formula.scalars = true;
       return;
     }
-    WireFormula::Term &term = formula.wire.of(codecOf(exchange.getInput().getType()));
+    WireFormula::Factors &term =
+        formula.wire.of(codecOf(exchange.getInput().getType()), Group::World);
     if (isa<ir::ExponentialAttr>(topology)) {
       formula.exponential = true;
       return;
@@ -176,14 +220,21 @@ void addCommunication(Block &block, HandlerFormula &formula) {
       addCommunication(op, formula);
       continue;
     }
-    int64_t before = formula.rounds;
-    bool many = impliesMany(branch.getCondition(), /*holds=*/true);
-    bool alone = impliesMany(branch.getCondition(), /*holds=*/false);
-    if (!alone) // Of the two paths, the one of a world of one rank sends nothing.
-      addCommunication(*branch.thenBlock(), formula);
+    // Of the two paths, the one of a world of one rank sends nothing.
+    bool many = impliesMany(branch.getCondition(), /*holds=*/true, Group::World);
+    bool alone = impliesMany(branch.getCondition(), /*holds=*/false, Group::World);
+    auto add = [&](Block &taken, bool holds) {
+      auto before = formula.rounds;
+      addCommunication(taken, formula);
+      for (Group group : kGroups) // Groups of one rank send nothing anyway.
+        formula.conditional |= !many && !alone &&
+                               formula.roundsIn(group) != before[static_cast<size_t>(group)] &&
+                               !impliesMany(branch.getCondition(), holds, group);
+    };
+    if (!alone)
+      add(*branch.thenBlock(), true);
     if (!many && branch.elseBlock())
-      addCommunication(*branch.elseBlock(), formula);
-    formula.conditional |= !many && !alone && formula.rounds != before;
+      add(*branch.elseBlock(), false);
   }
 }
 
@@ -215,11 +266,21 @@ private:
   int64_t rank_, step_;
   ScalarEvaluator scalars_;
 
+  int64_t localSize() const { return options_.world / options_.nodes; }
+
   LogicalResult run(Operation &op) {
     if (ScalarEvaluator::isArithmetic(&op))
       return scalars_.evaluate(&op);
     if (isa<chunk::WorldOp>(op))
       scalars_.bind(op.getResult(0), options_.world);
+    else if (isa<chunk::NodesOp>(op))
+      scalars_.bind(op.getResult(0), options_.nodes);
+    else if (isa<chunk::LocalSizeOp>(op))
+      scalars_.bind(op.getResult(0), localSize());
+    else if (isa<chunk::LocalRankOp>(op))
+      scalars_.bind(op.getResult(0), rank_ % localSize());
+    else if (isa<chunk::NodeOp>(op))
+      scalars_.bind(op.getResult(0), rank_ / localSize());
     else if (isa<chunk::LengthOp>(op))
       scalars_.bind(op.getResult(0), options_.length);
     else if (isa<chunk::ElementBytesOp>(op))
@@ -246,7 +307,8 @@ private:
           return failure();
         arguments.push_back(*value);
       }
-      scalars_.bind(op.getResult(0), peerOf(peer.getMap(), arguments, options_.world, rank_));
+      scalars_.bind(op.getResult(0),
+                    peerOf(peer.getMap(), arguments, options_.world, localSize(), rank_));
     } else if (auto finite = dyn_cast<chunk::IfFiniteOp>(op)) {
       return run(finite.getBody().front());
     } else if (auto forall = dyn_cast<chunk::ForallOp>(op)) {
@@ -381,8 +443,13 @@ private:
     if (on.isAsync())
       rounds(on);
     os_ << "\n";
-    os_ << "    rounds                 " << formula.rounds
-        << (formula.rounds ? " if n > 1, else 0" : "") << "\n";
+    os_ << "    rounds                 ";
+    std::string counts;
+    for (Group group : kGroups)
+      if (int64_t count = formula.roundsIn(group))
+        counts += (counts.empty() ? "" : ", and ") + std::to_string(count) + " if " +
+                  sizeName(group) + " > 1" + (formula.usesGroups() ? "" : ", else 0");
+    os_ << (counts.empty() ? "0" : counts) << "\n";
     os_ << "    wire bytes of rank r   " << formula.wire.perRank() << "\n";
     os_ << "    wire bytes, all ranks  " << formula.wire.total() << "\n";
     if (formula.mergesBelow > 0)
@@ -398,6 +465,9 @@ private:
              "rank has a partner\n";
     if (!formula.wire.terms.empty()) {
       os_ << "      n: world, L: elements of the bucket, S_r: elements of shard r";
+      if (formula.usesGroups())
+        os_ << "\n      s: ranks of a node, k: nodes, N_r, C_r: elements of r's shard of @node, of "
+               "@cross";
       for (auto [i, term] : llvm::enumerate(formula.wire.terms))
         os_ << "\n      " << formula.wire.name(i) << "(x) = "
             << (term.codec ? term.codec.packedBytesFormula("x") : "x * bytes per element");
@@ -462,7 +532,10 @@ private:
       sum += wire;
     }
     int64_t elementBytes = static_cast<int64_t>(kernels::elementBytes(options_.dtype));
-    os_ << "    at n = " << options_.world << ", L = " << options_.length << ", "
+    os_ << "    at n = " << options_.world;
+    if (options_.nodes > 1)
+      os_ << ", k = " << options_.nodes;
+    os_ << ", L = " << options_.length << ", "
         << (options_.dtype == kernels::DType::F32 ? "f32" : "f64");
     if (changes)
       os_ << ", mean of " << (program.isAsync() ? "rounds" : "steps") << " 0 to " << steps - 1;
@@ -486,6 +559,9 @@ private:
 LogicalResult explain(ModuleOp module, const ExplainOptions &options, raw_ostream &os) {
   if (options.world < 1 || options.world > 65536)
     return module.emitError() << "expects --world in 1..65536, got " << options.world;
+  if (options.nodes < 1 || options.world % options.nodes != 0)
+    return module.emitError() << "expects --nodes that divide the " << options.world
+                              << " ranks, got " << options.nodes;
   if (options.length < 0 || options.length > (int64_t{1} << 40))
     return module.emitError() << "expects --length in 0..2^40, got " << options.length;
   MLIRContext *context = module.getContext();

@@ -51,10 +51,12 @@ private:
   ParseResult resolve(Type result) {
     SmallVector<Type> candidates{result};
     auto per = dyn_cast<PerType>(result);
-    for (Type type : {Type(bucketType(context())), Type(scalarType(context())),
-                      Type(Float64Type::get(context())), Type(IndexType::get(context())),
-                      per ? per.getElement() : Type(),
-                      Type(shardType(FlatSymbolRefAttr::get(context(), kWorldGroup)))})
+    for (Type type :
+         {Type(bucketType(context())), Type(scalarType(context())),
+          Type(Float64Type::get(context())), Type(IndexType::get(context())),
+          per ? per.getElement() : Type(), Type(shardType(groupAttr(context(), Group::World))),
+          Type(shardType(groupAttr(context(), Group::Node))),
+          Type(shardType(groupAttr(context(), Group::Cross)))})
       if (type && !llvm::is_contained(candidates, type))
         candidates.push_back(type);
     SmallVector<std::pair<MapCode, int64_t>> places;

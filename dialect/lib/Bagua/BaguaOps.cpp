@@ -779,7 +779,7 @@ LogicalResult verifyOpGroup(Operation *op, FlatSymbolRefAttr group) {
 }
 
 /// verify() of groups comes after inference: build no type that a bad group makes invalid.
-bool isGroup(FlatSymbolRefAttr group) { return group && group.getValue() == kWorldGroup; }
+bool isGroup(FlatSymbolRefAttr group) { return group && groupNamed(group.getValue()); }
 
 LogicalResult badGroup(std::optional<Location> loc, FlatSymbolRefAttr group) {
   if (!loc)
@@ -808,20 +808,34 @@ LogicalResult AllReduceOp::inferReturnTypes(MLIRContext *, std::optional<Locatio
 }
 
 LogicalResult AllReduceOp::verify() {
-  bool isWhole = isScalar(getInput().getType()) && !getCodec();
-  if (!isWhole && failed(expectBucket(*this, "input", getInput().getType()))) // all_reduce_C1
+  if (getGroupAttr() && failed(verifyOpGroup(*this, getGroupAttr()))) // all_reduce_C2
     return failure();
+  Type type = getInput().getType();
   if (getServerAttr() && !getWorkerAttr()) // all_reduce_C5
     return emitOpError() << "expects a state of the worker beside " << getServerAttr();
   if (getWorkerAttr() && !getCodec()) // all_reduce_C4
     return emitOpError() << "expects `via` before `remember`: without a codec nothing is lost";
-  return getGroupAttr() ? verifyOpGroup(*this, getGroupAttr()) : success(); // all_reduce_C2
+  if (getWorkerAttr() && !isBucket(type)) // all_reduce_C4
+    return emitOpError() << "expects to `remember` of the bucket, got " << type;
+  Group group = getReductionGroup();
+  if (getServerAttr() && group != Group::World) // all_reduce_C5
+    return emitOpError() << "expects no state of the shard's owner over " << getGroupAttr()
+                         << ", got " << getServerAttr() << ": states of shards are of @world";
+  if (isBucket(type) || (isScalar(type) && !getCodec())) // all_reduce_C1
+    return success();
+  FlatSymbolRefAttr shard = shardGroup(type);
+  if (shard && alignsShards(group, groupOf(shard)))
+    return success();
+  InFlightDiagnostic diagnostic = emitOpError() << "expects the input over the bucket";
+  if (group != Group::World)
+    diagnostic << ", or over a shard of "
+               << groupAttr(getContext(), group == Group::Node ? Group::Cross : Group::Node);
+  return diagnostic << ", got " << type;
 }
 
 LogicalResult AllReduceOp::verifySymbolUses(SymbolTableCollection &) {
-  auto group = getGroupAttr() ? getGroupAttr() : FlatSymbolRefAttr::get(getContext(), kWorldGroup);
   for (auto [name, type] : {std::pair(getWorkerAttr(), bucketType(getContext())),
-                            {getServerAttr(), shardType(group)}}) {
+                            {getServerAttr(), shardType(groupAttr(getContext(), Group::World))}}) {
     if (!name)
       continue;
     FailureOr<StateOp> state = stateNamed(*this, name); // all_reduce_C5
@@ -874,7 +888,8 @@ LogicalResult AllToAllOp::inferReturnTypes(MLIRContext *context, std::optional<L
   if (!isGroup(adaptor.getGroupAttr())) // all_to_all_C2
     return badGroup(loc, adaptor.getGroupAttr());
   auto per = dyn_cast<PerType>(adaptor.getInput().getType());
-  if (!per || shardGroup(unpacked(per.getElement())) != adaptor.getGroupAttr()) // all_to_all_C1
+  if (!per || per.getOver() != adaptor.getGroupAttr() ||
+      shardGroup(unpacked(per.getElement())) != adaptor.getGroupAttr()) // all_to_all_C1
     return emitOptionalError(
         loc, "'bagua.all_to_all' op expects one value over a shard for each rank of ",
         adaptor.getGroupAttr(), ", got ", adaptor.getInput().getType());
@@ -891,7 +906,12 @@ LogicalResult AllGatherOp::inferReturnTypes(MLIRContext *context, std::optional<
   if (!isPlain(plain)) // all_gather_C1
     return emitOptionalError(loc, "'bagua.all_gather' op expects one value, plain or packed, got ",
                              type);
-  inferred.push_back(PerType::get(context, adaptor.getGroupAttr(), type, false));
+  FlatSymbolRefAttr shard = shardGroup(plain), group = adaptor.getGroupAttr();
+  bool own = shard && shard != group;                       // Whoever sends it has my shard.
+  if (own && !alignsShards(groupOf(group), groupOf(shard))) // all_gather_C1
+    return emitOptionalError(loc, "'bagua.all_gather' op expects a shard of ", group,
+                             ", or of a group in which its ranks have one shard, got ", type);
+  inferred.push_back(PerType::get(context, group, type, own));
   return success();
 }
 
@@ -1028,6 +1048,10 @@ LogicalResult StateOp::verify() {
   Type type = getType();
   auto per = dyn_cast<PerType>(type);
   bool isNeighbors = per && isa<TopologyAttrInterface>(per.getOver()) && isBucket(per.getElement());
+  if (FlatSymbolRefAttr group = shardGroup(type);
+      group && groupOf(group) != Group::World) // state_C5
+    return emitOpError() << "expects a shard of @world, got one of " << group
+                         << ": states are laid out again by ranks of the world on a resize";
   if (!isPlain(type) && !isNeighbors) // state_C1
     return emitOpError() << "expects a type over the bucket, a shard, a scalar or one bucket per "
                             "neighbour, got "
@@ -1081,7 +1105,10 @@ int64_t bagua::ir::drawNumber(Operation *op) {
     if (other == op)
       return WalkResult::interrupt();
     auto reduce = dyn_cast<AllReduceOp>(other);
-    number += reduce && reduce.getCodec() ? 2 : isa<EncodeOp, RandomOp>(other);
+    if (reduce && reduce.getCodec()) // Of a shard, one: it is gathered, and not cut again.
+      number += isBucket(reduce.getInput().getType()) ? 2 : 1;
+    else
+      number += isa<EncodeOp, RandomOp>(other);
     return WalkResult::advance();
   });
   return number;

@@ -41,11 +41,22 @@ using EmitError = function_ref<InFlightDiagnostic()>;
 
 LogicalResult bagua::ir::verifyGroup(EmitError emitError, FlatSymbolRefAttr group) {
   StringRef name = group.getValue();
-  if (name == kWorldGroup)
+  if (groupNamed(name))
     return success();
-  if (name == "node" || name == "cross")
-    return emitError() << "group @" << name << " is not supported yet: expects @world";
-  return emitError() << "unknown group: expects @world, got @" << name;
+  return emitError() << "unknown group: expects @world, @node or @cross, got @" << name;
+}
+
+static constexpr StringLiteral kGroupNames[] = {"world", "node", "cross"};
+
+std::optional<Group> bagua::ir::groupNamed(StringRef name) {
+  const auto *found = llvm::find(kGroupNames, name);
+  if (found == std::end(kGroupNames))
+    return std::nullopt;
+  return static_cast<Group>(found - kGroupNames);
+}
+
+FlatSymbolRefAttr bagua::ir::groupAttr(MLIRContext *context, Group group) {
+  return FlatSymbolRefAttr::get(context, kGroupNames[static_cast<size_t>(group)]);
 }
 
 // ---- Domains ------------------------------------------------------------------------------------
@@ -320,8 +331,11 @@ LogicalResult PerType::verify(EmitError emitError, Attribute over, Type element,
   if (auto group = dyn_cast<FlatSymbolRefAttr>(over)) {
     if (failed(verifyGroup(emitError, group)))
       return failure();
-    if (shard && shard != group)
+    if (shard && shard != group && !alignsShards(groupOf(group), groupOf(shard)))
       return emitError() << "expects elements over a shard of " << group << ", got " << element;
+    if (shard && shard != group && !own)
+      return emitError() << "expects own: ranks of " << group << " have one shard of " << shard
+                         << ", got " << element;
     return success();
   }
   if (!isa<TopologyAttrInterface>(over))

@@ -359,7 +359,36 @@ LogicalResult PeerOp::verify() { // peer_C1
   return verifyPeerMap(*this, getMap(), getArguments());
 }
 
+std::optional<Group> bagua::ir::chunk::rotatedBy(PeerMap map) {
+  switch (map) {
+  case PeerMap::Rotate:
+    return Group::World;
+  case PeerMap::NodeRotate:
+    return Group::Node;
+  case PeerMap::CrossRotate:
+    return Group::Cross;
+  case PeerMap::RoundRobin:
+  case PeerMap::ShiftOne:
+  case PeerMap::Pairing:
+    return std::nullopt;
+  }
+  llvm_unreachable("all peer maps");
+}
+
+PeerMap bagua::ir::chunk::rotationOf(Group group) {
+  return group == Group::World  ? PeerMap::Rotate
+         : group == Group::Node ? PeerMap::NodeRotate
+                                : PeerMap::CrossRotate;
+}
+
 // ---- Storage -----------------------------------------------------------------------------------
+
+LogicalResult RangeOp::verify() {
+  if (getGroup() != Group::World && !getPart()) // range_C2
+    return emitOpError("expects a part where it says of which group, got none: of ")
+           << stringifyGroup(getGroup());
+  return success();
+}
 
 void GatherOp::build(OpBuilder &builder, OperationState &state, Value lower, Value upper) {
   state.addOperands({lower, upper});

@@ -113,6 +113,32 @@ TEST_F(ChunkInterpreterTest, ZeroBytesAreNoMessage) {
   EXPECT_THAT(outputs_.wireBytes.front(), ElementsAre(0, 0, 0));
 }
 
+/// Rotations in the groups of two nodes of three ranks, forwards and back.
+TEST_F(ChunkInterpreterTest, RotationsStayInTheirGroup) {
+  inputs_.world = 6;
+  inputs_.localSize = 3;
+  fillInputs(inputs_, 1);
+  struct {
+    const char *map;
+    std::vector<size_t> from; ///< By rank.
+  } cases[] = {
+      {"node_rotate(%one)", {2, 0, 1, 5, 3, 4}},
+      {"node_rotate(%back)", {1, 2, 0, 4, 5, 3}},
+      {"cross_rotate(%three)", {3, 4, 5, 0, 1, 2}},
+      {"cross_rotate(%back)", {3, 4, 5, 0, 1, 2}},
+  };
+  for (const auto &one : cases) {
+    SCOPED_TRACE(one.map);
+    ASSERT_EQ(errorOf(program("%back = arith.subi %zero, %one : index\nchunk.move %x to " +
+                              std::string(one.map) + " into %in[%zero]" + kCopyView +
+                              "\nchunk.launch \"copy\" count %len ins(%y : !chunk.range) outs(%x : "
+                              "!chunk.range)")),
+              "");
+    for (size_t rank = 0; rank < 6; ++rank)
+      EXPECT_EQ(outputs_.gradients[0][rank], inputs_.gradients[0][one.from[rank]]) << rank;
+  }
+}
+
 struct Refusal {
   const char *name, *body, *message;
 };
@@ -129,6 +155,9 @@ const Refusal kRefusals[] = {
     {"MoveToItself", "chunk.move %x to rotate(%three) into %in[%zero]",
      "'chunk.move' op on rank 0 of 3, length 4: expects another rank to send to, got itself: "
      "rotate(3)"},
+    {"MoveToItselfInItsNode", "chunk.move %x to cross_rotate(%one) into %in[%zero]",
+     "'chunk.move' op on rank 0 of 3, length 4: expects another rank to send to, got itself: "
+     "cross_rotate(1)"},
     {"RangeBeyondBuffer",
      "%z = chunk.range %g[%one, %bytes]\nchunk.move %z to rotate(%one) into %in[%zero]",
      "expects bytes within the 16 of the buffer, got 16 at 1"},

@@ -211,7 +211,7 @@ bagua.algorithm @negative_all_reduce_shard {
 // all_reduce_C2
 bagua.algorithm @negative_all_reduce_group {
   bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
-    // expected-error@+1 {{'bagua.all_reduce' op unknown group: expects @world, got @everyone}}
+    // expected-error@+1 {{'bagua.all_reduce' op unknown group: expects @world, @node or @cross, got @everyone}}
     %x = bagua.all_reduce sum %g over @everyone
   }
 }
@@ -253,8 +253,8 @@ bagua.algorithm @negative_reduce_scatter_shard {
 // reduce_scatter_C2
 bagua.algorithm @negative_reduce_scatter_group {
   bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
-    // expected-error@+1 {{group @cross is not supported yet: expects @world}}
-    %s = bagua.reduce_scatter sum %g over @cross
+    // expected-error@+1 {{unknown group: expects @world, @node or @cross, got @rack}}
+    %s = bagua.reduce_scatter sum %g over @rack
   }
 }
 
@@ -275,8 +275,76 @@ bagua.algorithm @negative_all_to_all_bucket {
 bagua.algorithm @negative_all_to_all_group {
   bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
     %parts = bagua.split %g over @world
-    // expected-error@+1 {{group @node is not supported yet: expects @world}}
+    // expected-error@+1 {{unknown group: expects @world, @node or @cross, got @rack}}
+    %x = bagua.all_to_all %parts : !bagua.per<@world, tensor<?xf32, #bagua.shard<@world>>> over @rack
+  }
+}
+
+// -----
+
+// all_to_all_C1
+bagua.algorithm @negative_all_to_all_of_another_group {
+  bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
+    %parts = bagua.split %g over @world
+    // expected-error@+1 {{'bagua.all_to_all' op expects one value over a shard for each rank of @node, got '!bagua.per<@world, tensor<?xf32, #bagua.shard<@world>>>'}}
     %x = bagua.all_to_all %parts : !bagua.per<@world, tensor<?xf32, #bagua.shard<@world>>> over @node
+  }
+}
+
+// -----
+
+// all_to_all_C1: these came from the other nodes.
+bagua.algorithm @negative_all_to_all_across {
+  bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
+    %s = bagua.reduce_scatter sum %g over @node
+    %all = bagua.all_gather %s : tensor<?xf32, #bagua.shard<@node>> over @cross
+    // expected-error@+1 {{'bagua.all_to_all' op expects one value over a shard for each rank of @node, got '!bagua.per<@cross, tensor<?xf32, #bagua.shard<@node>>, own>'}}
+    %x = bagua.all_to_all %all : !bagua.per<@cross, tensor<?xf32, #bagua.shard<@node>>, own> over @node
+  }
+}
+
+// -----
+
+// all_gather_C1
+bagua.algorithm @negative_all_gather_shard_of_a_node {
+  bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
+    %s = bagua.reduce_scatter sum %g over @node
+    // expected-error@+1 {{'bagua.all_gather' op expects a shard of @world, or of a group in which its ranks have one shard, got 'tensor<?xf32, #bagua.shard<@node>>'}}
+    %x = bagua.all_gather %s : tensor<?xf32, #bagua.shard<@node>> over @world
+  }
+}
+
+// -----
+
+// all_reduce_C1
+bagua.algorithm @negative_all_reduce_shard_of_its_own_group {
+  bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
+    %s = bagua.reduce_scatter sum %g over @node
+    // expected-error@+1 {{'bagua.all_reduce' op expects the input over the bucket, or over a shard of @cross, got 'tensor<?xf32, #bagua.shard<@node>>'}}
+    %x = bagua.all_reduce sum %s : tensor<?xf32, #bagua.shard<@node>> over @node
+  }
+}
+
+// -----
+
+// all_reduce_C1
+bagua.algorithm @negative_all_reduce_shard_of_the_world {
+  bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
+    %s = bagua.reduce_scatter sum %g over @world
+    // expected-error@+1 {{'bagua.all_reduce' op expects the input over the bucket, or over a shard of @node, got 'tensor<?xf32, #bagua.shard<@world>>'}}
+    %x = bagua.all_reduce sum %s : tensor<?xf32, #bagua.shard<@world>> over @cross
+  }
+}
+
+// -----
+
+// concat_C1: not a bucket in pieces.
+bagua.algorithm @negative_concat_across {
+  bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
+    %s = bagua.reduce_scatter sum %g over @node
+    %all = bagua.all_gather %s : tensor<?xf32, #bagua.shard<@node>> over @cross
+    // expected-error@+1 {{'bagua.concat' op expects one plain value over each rank's shard, got '!bagua.per<@cross, tensor<?xf32, #bagua.shard<@node>>, own>'}}
+    %x = bagua.concat %all : !bagua.per<@cross, tensor<?xf32, #bagua.shard<@node>>, own>
   }
 }
 
@@ -296,7 +364,7 @@ bagua.algorithm @negative_all_gather_per {
 // all_gather_C2
 bagua.algorithm @negative_all_gather_group {
   bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
-    // expected-error@+1 {{unknown group: expects @world, got @earth}}
+    // expected-error@+1 {{unknown group: expects @world, @node or @cross, got @earth}}
     %x = bagua.all_gather %g over @earth
   }
 }
@@ -338,7 +406,7 @@ bagua.algorithm @negative_split_shard {
 // split_C2
 bagua.algorithm @negative_split_group {
   bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
-    // expected-error@+1 {{unknown group: expects @world, got @w}}
+    // expected-error@+1 {{unknown group: expects @world, @node or @cross, got @w}}
     %x = bagua.split %g over @w
   }
 }

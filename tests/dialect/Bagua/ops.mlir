@@ -62,6 +62,30 @@ bagua.algorithm @all_ops {
   }
 }
 
+// CHECK-LABEL: bagua.algorithm @groups
+bagua.algorithm @groups {
+  bagua.on gradient(%g: !bucket) {
+    // CHECK: bagua.nodes{{$}}
+    %k = bagua.nodes
+    // CHECK: bagua.local_size{{$}}
+    %s = bagua.local_size
+    // CHECK: %[[MINE:.*]] = bagua.reduce_scatter sum %{{.*}} over @node{{$}}
+    %mine = bagua.reduce_scatter sum %g over @node
+    // CHECK: bagua.all_reduce mean %[[MINE]] : tensor<?xf32, #bagua.shard<@node>> over @cross via #[[$MM]]{{$}}
+    %a = bagua.all_reduce mean %mine : tensor<?xf32, #bagua.shard<@node>> over @cross via #mm
+    // CHECK: %[[OF_ALL:.*]] = bagua.all_gather %[[MINE]] : tensor<?xf32, #bagua.shard<@node>> over @cross{{$}}
+    %of_all = bagua.all_gather %mine : tensor<?xf32, #bagua.shard<@node>> over @cross
+    // CHECK: bagua.reduce sum %[[OF_ALL]] : !bagua.per<@cross, tensor<?xf32, #bagua.shard<@node>>, own>{{$}}
+    %sum = bagua.reduce sum %of_all : !bagua.per<@cross, tensor<?xf32, #bagua.shard<@node>>, own>
+    // CHECK: bagua.map %{{.*}} + %{{.*}} : tensor<?xf32, #bagua.shard<@node>>
+    %both = bagua.map %a + %sum : tensor<?xf32, #bagua.shard<@node>>
+    // CHECK: bagua.split %{{.*}} over @cross{{$}}
+    %parts = bagua.split %g over @cross
+    // CHECK: bagua.all_to_all %{{.*}} : !bagua.per<@cross, tensor<?xf32, #bagua.shard<@cross>>> over @cross{{$}}
+    %got = bagua.all_to_all %parts : !bagua.per<@cross, tensor<?xf32, #bagua.shard<@cross>>> over @cross
+  }
+}
+
 // Weights that sum to one leave no self weight: still a topology.
 // CHECK-LABEL: bagua.algorithm @weight_one
 // CHECK: bagua.neighbor_exchange %{{.*}} on #[[$ONE]]{{$}}

@@ -151,6 +151,14 @@ bagua.algorithm @negative_state_repartition {
 
 // -----
 
+// state_C5
+bagua.algorithm @negative_state_shard_of_a_node {
+  // expected-error@+1 {{'bagua.state' op expects a shard of @world, got one of @node: states are laid out again by ranks of the world on a resize}}
+  bagua.state @m : shard<@node> = 0.0
+}
+
+// -----
+
 // read_C1
 bagua.algorithm @negative_read_unknown {
   bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
@@ -252,6 +260,18 @@ bagua.algorithm @negative_map_domains {
     %s = bagua.reduce_scatter sum %g over @world
     // expected-error@+1 {{'bagua.map' op expects values of one domain, that of the result, 'tensor<?xf32, #bagua.bucket>', got 'tensor<?xf32, #bagua.shard<@world>>'}}
     %x = bagua.map %g + %s
+  }
+}
+
+// -----
+
+// map_C2: shards of two groups are two domains.
+bagua.algorithm @negative_map_shards_of_two_groups {
+  bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
+    %s = bagua.reduce_scatter sum %g over @node
+    %t = bagua.reduce_scatter sum %g over @world
+    // expected-error@+1 {{'bagua.map' op expects values of one domain, that of the result, 'tensor<?xf32, #bagua.shard<@node>>', got 'tensor<?xf32, #bagua.shard<@world>>'}}
+    %x = bagua.map %s + %t : tensor<?xf32, #bagua.shard<@node>>
   }
 }
 
@@ -458,6 +478,37 @@ bagua.algorithm @negative_remember_without_via {
   bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
     // expected-error@+1 {{expects `via` before `remember`: without a codec nothing is lost}}
     %m = bagua.all_reduce mean %g remember @e
+    bagua.update gradient = %m
+  }
+}
+
+// -----
+
+!bucket = tensor<?xf32, #bagua.bucket>
+
+bagua.algorithm @negative_remember_of_shard {
+  bagua.state @e : bucket = 0.0
+  bagua.on gradient(%g: !bucket) {
+    %s = bagua.reduce_scatter sum %g over @node
+    // expected-error@+1 {{expects to `remember` of the bucket, got 'tensor<?xf32, #bagua.shard<@node>>'}}
+    %t = bagua.all_reduce sum %s : tensor<?xf32, #bagua.shard<@node>> over @cross via #bagua.f16 remember @e
+    %all = bagua.all_gather %t : tensor<?xf32, #bagua.shard<@node>> over @node
+    %m = bagua.concat %all : !bagua.per<@node, tensor<?xf32, #bagua.shard<@node>>>
+    bagua.update gradient = %m
+  }
+}
+
+// -----
+
+!bucket = tensor<?xf32, #bagua.bucket>
+
+// States of shards are of the world (state_C5): who owns a shard of @node has no place for what is lost.
+bagua.algorithm @negative_remember_server_over_node {
+  bagua.state @e : bucket = 0.0
+  bagua.state @s : shard<@world> = 0.0
+  bagua.on gradient(%g: !bucket) {
+    // expected-error@+1 {{expects no state of the shard's owner over @node, got @s: states of shards are of @world}}
+    %m = bagua.all_reduce mean %g over @node via #bagua.f16 remember @e, @s
     bagua.update gradient = %m
   }
 }

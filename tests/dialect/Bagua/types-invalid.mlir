@@ -20,14 +20,8 @@
 // -----
 
 // shard_C1
-// expected-error@+1 {{unknown group: expects @world, got @word}}
+// expected-error@+1 {{unknown group: expects @world, @node or @cross, got @word}}
 !negative_unknown_group = tensor<?xf32, #bagua.shard<@word>>
-
-// -----
-
-// shard_C1
-// expected-error@+1 {{group @node is not supported yet: expects @world}}
-!negative_group_node = tensor<?xf32, #bagua.shard<@node>>
 
 // -----
 
@@ -140,7 +134,7 @@
 // -----
 
 // per_C2
-// expected-error@+1 {{unknown group: expects @world, got @peers}}
+// expected-error@+1 {{unknown group: expects @world, @node or @cross, got @peers}}
 !negative_per_group = !bagua.per<@peers, tensor<?xf32, #bagua.bucket>>
 
 // -----
@@ -155,6 +149,24 @@
 #ring = #bagua.topology<offsets = [1], weights = [1/2]>
 // expected-error@+1 {{expects elements over the bucket for each neighbour, got 'tensor<?xf32, #bagua.shard<@world>>'}}
 !negative_per_neighbor_shard = !bagua.per<#ring, tensor<?xf32, #bagua.shard<@world>>>
+
+// -----
+
+// per_C3: ranks of the world have different shards of their nodes, in no order that the world's count would give.
+// expected-error@+1 {{expects elements over a shard of @world, got 'tensor<?xf32, #bagua.shard<@node>>'}}
+!negative_per_shard_of_a_part = !bagua.per<@world, tensor<?xf32, #bagua.shard<@node>>, own>
+
+// -----
+
+// per_C3
+// expected-error@+1 {{expects elements over a shard of @node, got 'tensor<?xf32, #bagua.shard<@world>>'}}
+!negative_per_shard_of_the_world = !bagua.per<@node, tensor<?xf32, #bagua.shard<@world>>>
+
+// -----
+
+// per_C3: one shard for all of them.
+// expected-error@+1 {{expects own: ranks of @cross have one shard of @node, got 'tensor<?xf32, #bagua.shard<@node>>'}}
+!negative_per_across_not_own = !bagua.per<@cross, tensor<?xf32, #bagua.shard<@node>>>
 
 // -----
 

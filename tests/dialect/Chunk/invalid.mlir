@@ -558,3 +558,16 @@ chunk.schedule @s grain 1 accepts [f32] {
     chunk.cost rounds %z wire_bytes %z
   }
 }
+
+// -----
+
+// range_c2
+chunk.schedule @s grain 1 accepts [f32] {
+  chunk.program @p on gradient {
+    %zero = arith.constant 0 : index
+    %g = chunk.job gradient
+    // expected-error@+1 {{expects a part where it says of which group, got none: of cross}}
+    %x = chunk.range %g[%zero, %zero] of cross
+    chunk.cost rounds %zero wire_bytes %zero
+  }
+}

@@ -18,6 +18,9 @@ struct ChunkAccess {
   mlir::Value range;          ///< The chunk.range or chunk.view.
   ir::chunk::GatherOp gather; ///< Null: used once, unconditionally.
   mlir::Value condition;      ///< Of the gather's yield; null: always.
+  /// Of a part number: whose shards it counts. Part numbers of different groups say nothing of each
+  /// other.
+  ir::chunk::Group group = ir::chunk::Group::World;
 };
 
 class ChunkMessages {
@@ -62,8 +65,9 @@ private:
 std::pair<mlir::Operation *, mlir::Operation *> ancestorsInCommonBlock(mlir::Operation *first,
                                                                        mlir::Operation *second);
 
-/// The rank to which `map` takes `rank` of `world`; itself: no partner.
+/// The rank to which `map` takes `rank` of `world`, on nodes of `localSize` ranks; itself: no
+/// partner.
 int64_t peerOf(ir::chunk::PeerMap map, llvm::ArrayRef<int64_t> arguments, int64_t world,
-               int64_t rank);
+               int64_t localSize, int64_t rank);
 
 } // namespace bagua::compiler

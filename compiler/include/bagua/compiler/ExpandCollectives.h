@@ -5,8 +5,9 @@
 
 namespace bagua::compiler {
 
-/// Replaces `op` by split, all_to_all, reduce, all_gather, concat under `world > 1`, with encode
-/// and decode around what travels if it goes `via` a codec.
+/// Replaces `op` by split, all_to_all, reduce, all_gather, concat under "the group has more than
+/// one rank", with encode and decode around what travels if it goes `via` a codec. A scalar or a
+/// shard is gathered and reduced.
 void expandAllReduce(ir::AllReduceOp op);
 
 /// Replaces `op` by split, all_to_all, reduce.

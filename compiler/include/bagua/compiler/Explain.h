@@ -14,6 +14,7 @@ struct ExplainOptions {
   int64_t world = 4;        ///< For the evaluated figures.
   int64_t length = 1000000; ///< Elements in the bucket.
   kernels::DType dtype = kernels::DType::F32;
+  int64_t nodes = 1; ///< Divides the world.
 };
 
 /// Prints rounds, bytes on the wire as formulas and as numbers, bytes touched per element, and

@@ -34,7 +34,7 @@ def VerifyUniformity : Pass<"bagua-verify-uniformity", "::bagua::ir::AlgorithmOp
   let summary = "Refuses conditions that may differ between ranks";
   let description = [{
     Communication under a condition that holds on some ranks only hangs the others. A condition must be
-    computed from `bagua.world`, `bagua.step`, parameters and constants; `bagua.rank` taints what is computed
+    computed from `bagua.world`, `bagua.local_size`, `bagua.nodes`, `bagua.step`, parameters and constants; `bagua.rank` taints what is computed
     from it, also through the result of an `scf.if`. The same holds for the round of a topology and for the
     seed of random numbers that ranks share.
   }];

@@ -33,7 +33,9 @@ struct Shape {
   bool own = false;    ///< Each element is over this rank's shard, else element p over shard p.
   bool shard = false;  ///< Elements are over shards, …
   bool scalar = false; ///< … or are one number each, else over the bucket.
-  ir::TopologyAttrInterface topology; ///< Peers are its neighbours; null: the ranks of the world.
+  ir::TopologyAttrInterface topology;   ///< Peers are its neighbours; null: ranks of a group, …
+  ir::Group group = ir::Group::World;   ///< … of this one.
+  ir::Group shardOf = ir::Group::World; ///< Whose shards.
 
   static Shape of(Type type) {
     Shape shape;
@@ -41,9 +43,14 @@ struct Shape {
       shape.per = true;
       shape.own = per.getOwn();
       shape.topology = dyn_cast<ir::TopologyAttrInterface>(per.getOver());
+      if (auto group = dyn_cast<FlatSymbolRefAttr>(per.getOver()))
+        shape.group = ir::groupOf(group);
       type = per.getElement();
     }
-    shape.shard = static_cast<bool>(ir::shardGroup(ir::unpacked(type)));
+    if (FlatSymbolRefAttr group = ir::shardGroup(ir::unpacked(type))) {
+      shape.shard = true;
+      shape.shardOf = ir::groupOf(group);
+    }
     shape.scalar = ir::isScalar(ir::unpacked(type));
     return shape;
   }
@@ -198,6 +205,30 @@ private:
   SmallVector<Value> conditions_; ///< Of the branches around the op at hand, at the top.
   Value rounds_, wireBytes_;
   Value step_, bucketNumber_;
+  Value localSize_, nodes_, rankAtTop_, localRank_, node_;
+
+  // ---- Groups ----
+
+  template <typename Op> Value atTop(Value &known) {
+    if (!known)
+      known = Emitter(top_, on_.getLoc()).create<Op>();
+    return known;
+  }
+  Value sizeOf(ir::Group group) {
+    return group == ir::Group::World  ? sizes_.world
+           : group == ir::Group::Node ? atTop<chunk::LocalSizeOp>(localSize_)
+                                      : atTop<chunk::NodesOp>(nodes_);
+  }
+  /// This rank's place in its group, in the program's body.
+  Value placeIn(ir::Group group) { return group == ir::Group::World ? rank_ : placeAtTop(group); }
+  Value placeAtTop(ir::Group group) {
+    return group == ir::Group::World  ? atTop<chunk::RankOp>(rankAtTop_)
+           : group == ir::Group::Node ? atTop<chunk::LocalRankOp>(localRank_)
+                                      : atTop<chunk::NodeOp>(node_);
+  }
+  /// How chunk names a group: numbered alike.
+  static chunk::Group chunkGroup(ir::Group group) { return static_cast<chunk::Group>(group); }
+  static chunk::PeerMap rotation(ir::Group group) { return chunk::rotationOf(chunkGroup(group)); }
 
   LogicalResult lower(Block &block) {
     for (Operation &op : block)
@@ -207,7 +238,8 @@ private:
   }
 
   LogicalResult lower(Operation &op) {
-    if (isa<ir::WorldOp, ir::RankOp, ir::StepOp, ir::ToF64Op, ir::PowerOp>(op) ||
+    if (isa<ir::WorldOp, ir::LocalSizeOp, ir::NodesOp, ir::RankOp, ir::StepOp, ir::ToF64Op,
+            ir::PowerOp>(op) ||
         isa_and_nonnull<arith::ArithDialect>(op.getDialect()))
       return lowerScalar(op);
     return TypeSwitch<Operation *, LogicalResult>(&op)
@@ -238,6 +270,10 @@ private:
     Emitter at(top_, op.getLoc());
     if (isa<ir::WorldOp>(op))
       scalars_.map(op.getResult(0), sizes_.world);
+    else if (isa<ir::LocalSizeOp>(op))
+      scalars_.map(op.getResult(0), sizeOf(ir::Group::Node));
+    else if (isa<ir::NodesOp>(op))
+      scalars_.map(op.getResult(0), sizeOf(ir::Group::Cross));
     else if (isa<ir::RankOp>(op))
       scalars_.map(op.getResult(0), at.create<chunk::RankOp>());
     else if (isa<ir::StepOp>(op))
@@ -259,24 +295,32 @@ private:
 
   // ---- Ranges ----
 
-  Value shardOf(const Placed &value, Value peer) { return value.shape.own ? rank_ : peer; }
+  /// Peers are places in the value's group, or entries of its topology; of one value `peer` does
+  /// not matter.
+  Value shardOf(const Placed &value, Value peer) {
+    return value.shape.per && !value.shape.own ? peer : placeIn(value.shape.shardOf);
+  }
+  Value shards(const Placed &value) { return sizeOf(value.shape.shardOf); }
 
-  /// Elements of element `peer` of `value` (of the value itself if it is one; then `peer` is the
-  /// rank).
+  /// Elements of element `peer` of `value`.
   Value count(Emitter &at, const Placed &value, Value peer) {
     if (value.shape.scalar)
       return at.constant(1);
-    return value.shape.shard ? sizes_.shardCount(at, shardOf(value, peer)) : sizes_.length;
+    if (!value.shape.shard)
+      return sizes_.length;
+    return sizes_.shardCount(at, shardOf(value, peer), shards(value));
   }
 
   /// Number in the bucket of the first element of element `peer`.
   Value first(Emitter &at, const Placed &value, Value peer) {
-    return value.shape.shard ? sizes_.shardBegin(at, shardOf(value, peer)) : at.constant(0);
+    if (!value.shape.shard)
+      return at.constant(0);
+    return sizes_.shardBegin(at, shardOf(value, peer), shards(value));
   }
 
   Value bytesMax(Emitter &at, const Placed &value) {
     Value most = value.shape.scalar  ? at.constant(1)
-                 : value.shape.shard ? sizes_.shardCountMax(at)
+                 : value.shape.shard ? sizes_.shardCountMax(at, shards(value))
                                      : sizes_.length;
     return sizes_.bytes(at, value.codec, most);
   }
@@ -284,17 +328,20 @@ private:
   /// Element `peer` as it lies in the buffer.
   Value local(Emitter &at, const Placed &value, Value peer) {
     Value shard = shardOf(value, peer), offset, part;
+    ir::Group group = value.shape.shardOf;
     Value bytes = sizes_.bytes(at, value.codec, count(at, value, peer));
     if (value.layout == Layout::Strided) {
       offset = at.mul(peer, bytesMax(at, value));
       part = peer;
+      group = value.shape.group;
     } else if (value.layout == Layout::Whole && value.shape.shard) {
-      offset = sizes_.bytes(at, value.codec, sizes_.shardBegin(at, shard));
+      offset = sizes_.bytes(at, value.codec, sizes_.shardBegin(at, shard, shards(value)));
       part = shard;
     } else {
       offset = at.constant(0);
+      group = ir::Group::World;
     }
-    return at.create<chunk::RangeOp>(value.buffer, offset, bytes, part);
+    return at.create<chunk::RangeOp>(value.buffer, offset, bytes, part, chunkGroup(group));
   }
 
   /// Element `peer` as it landed.
@@ -304,7 +351,7 @@ private:
   }
 
   Value all(Emitter &at, const Placed &value) {
-    auto gather = at.create<chunk::GatherOp>(at.constant(0), sizes_.world);
+    auto gather = at.create<chunk::GatherOp>(at.constant(0), sizeOf(value.shape.group));
     Block &block = gather.getBody().front();
     OpBuilder inner = block.mightHaveTerminator() ? OpBuilder(block.getTerminator())
                                                   : OpBuilder::atBlockEnd(&block);
@@ -313,7 +360,8 @@ private:
     SmallVector<Value> ranges{local(in, value, peer)}, conditions;
     if (value.slots) {
       ranges.push_back(landed(in, value, peer));
-      conditions = {in.equal(peer, rank_), in.unequal(peer, rank_)};
+      Value own = placeIn(value.shape.group);
+      conditions = {in.equal(peer, own), in.unequal(peer, own)};
     }
     if (block.mightHaveTerminator())
       block.getTerminator()->erase();
@@ -333,8 +381,8 @@ private:
     Emitter at(top_, loc);
     Value bytes = bytesMax(at, value);
     if (value.layout == Layout::Strided)
-      bytes =
-          at.mul(bytes, shape.topology ? at.constant(shape.topology.entriesMax()) : sizes_.world);
+      bytes = at.mul(bytes, shape.topology ? at.constant(shape.topology.entriesMax())
+                                           : sizeOf(shape.group));
     else if (value.layout == Layout::Whole)
       bytes = sizes_.bytes(at, codec, sizes_.length);
     value.buffer = at.create<chunk::ScratchOp>(bytes);
@@ -541,11 +589,15 @@ private:
     function();
   }
 
-  /// Peer at distance `hops` below this rank: from whom a message of rotate(hops) comes.
-  Value peerBelow(Emitter &at, Value hops) {
-    return at.mod(at.sub(at.add(rank_, sizes_.world), hops), sizes_.world);
+  /// Place in the group at distance `hops` below this rank's: from where a message of a rotation
+  /// by `hops` comes.
+  Value peerBelow(Emitter &at, Value hops, ir::Group group) {
+    Value size = sizeOf(group);
+    return at.mod(at.sub(at.add(placeIn(group), size), hops), size);
   }
-  Value peerAbove(Emitter &at, Value hops) { return at.mod(at.add(rank_, hops), sizes_.world); }
+  Value peerAbove(Emitter &at, Value hops, ir::Group group) {
+    return at.mod(at.add(placeIn(group), hops), sizeOf(group));
+  }
 
   /// Calls function(peer, element) for every element, in the order in which they arrive.
   template <typename Function> void forEach(Emitter &at, const Placed &value, Function function) {
@@ -595,8 +647,9 @@ private:
     if (isJob(target.buffer) && value.codec)
       note(loc, "DecodeIntoBucket", "decodes every shard straight into the job's bucket");
     Emitter at(body_, loc);
+    Value own = placeIn(value.shape.group);
     forEach(at, value, [&](Value peer, Value element) {
-      bool inPlace = peer == rank_ && !value.codec && value.buffer == target.buffer &&
+      bool inPlace = peer == own && !value.codec && value.buffer == target.buffer &&
                      value.layout == Layout::Whole;
       if (!inPlace)
         store(at, value, peer, element, local(at, target, peer));
@@ -641,8 +694,10 @@ private:
     Location loc = op.getLoc();
     Placed value = placed_[op.getInput()];
     Shape shape = Shape::of(op.getResult().getType());
-    // A fold of whole buckets reads peers' buckets where they lie: it must not write its own yet.
-    Placed target = place(cast<OpResult>(op.getResult()), /*inPlace=*/shape.shard);
+    // A fold of what was gathered reads it where it lies at the peers: it must not write its own
+    // yet. Of what was scattered, one's own part has not travelled.
+    bool scattered = shape.shard && value.shape.group == value.shape.shardOf;
+    Placed target = place(cast<OpResult>(op.getResult()), /*inPlace=*/scattered);
     if (isJob(target.buffer))
       note(loc, "ReduceInPlace", "folds in the job's own buffer");
     Emitter at(body_, loc);
@@ -659,16 +714,17 @@ private:
                elements, inputs, output);
       }
     };
-    if (hasPeers(op)) {
+    ir::Group group = value.shape.group;
+    if (hasPeers(op, group)) {
       fold();
     } else { // Alone it is the identity, down to the payload of a NaN.
       Emitter top(top_, loc);
-      Value many = top.greater(sizes_.world, top.constant(1));
+      Value many = top.greater(sizeOf(group), top.constant(1)), own = placeIn(group);
       when(at, many, fold);
       bool inPlace = !value.codec && value.buffer == target.buffer && value.layout == target.layout;
       if (!inPlace)
         when(at, top.no(many),
-             [&] { store(at, value, rank_, local(at, value, rank_), local(at, target, rank_)); });
+             [&] { store(at, value, own, local(at, value, own), local(at, target, own)); });
     }
     placed_[op.getResult()] = target;
     return success();
@@ -753,17 +809,11 @@ private:
   const Neighbors &neighbors(Emitter &top, ir::TopologyAttrInterface topology, Value round) {
     auto [known, isNew] = neighbors_.insert({{topology, round}, {}});
     if (isNew)
-      known->second = Neighbors::of(top, topology, sizes_.world, rankAtTop(top), round);
+      known->second =
+          Neighbors::of(top, topology, sizes_.world, placeAtTop(ir::Group::World), round);
     return known->second;
   }
   llvm::MapVector<std::pair<Attribute, Value>, Neighbors> neighbors_;
-
-  Value rankAtTop(Emitter &top) {
-    if (!rankAtTop_)
-      rankAtTop_ = top.create<chunk::RankOp>();
-    return rankAtTop_;
-  }
-  Value rankAtTop_;
 
   /// The number of a place, and each of `values` there: one, one per neighbour or one per rank.
   /// Values that are one count for all.
@@ -789,12 +839,12 @@ private:
       return;
     }
     bool landedSome = llvm::any_of(values, [](const Placed &value) { return value.slots; });
+    Value size = sizeOf(shape.group), own = placeIn(shape.group);
     if (!landedSome)
-      return loop(at, 0, sizes_.world,
-                  [&](Value peer) { function(peer, elements(at, peer, false)); });
-    function(rank_, elements(at, rank_, false));
-    loop(at, 1, sizes_.world, [&](Value hops) {
-      Value peer = peerBelow(at, hops);
+      return loop(at, 0, size, [&](Value peer) { function(peer, elements(at, peer, false)); });
+    function(own, elements(at, own, false));
+    loop(at, 1, size, [&](Value hops) {
+      Value peer = peerBelow(at, hops, shape.group);
       function(peer, elements(at, peer, true));
     });
   }
@@ -882,8 +932,13 @@ private:
     wireBytes_ = wireBytes_ ? at.add(wireBytes_, bytes) : bytes;
   }
 
-  Value roundOfMany(Emitter &at) {
-    return at.select(at.greater(sizes_.world, at.constant(1)), at.constant(1), at.constant(0));
+  Value roundOfMany(Emitter &at, ir::Group group) {
+    return at.select(at.greater(sizeOf(group), at.constant(1)), at.constant(1), at.constant(0));
+  }
+
+  /// This rank's place in its group, behind the program's body.
+  Value placeAtTail(Emitter &tail, ir::Group group) {
+    return group == ir::Group::World ? tail.create<chunk::RankOp>() : placeAtTop(group);
   }
 
   /// Bytes to move as the type says: what was decoded travels decoded.
@@ -901,20 +956,22 @@ private:
           "encoded or decoded here");
     Placed result = value;
     result.shape = Shape::of(op.getResult().getType());
-    result.slots = slots(loc, value, sizes_.world);
+    ir::Group group = result.shape.group;
+    Value size = sizeOf(group);
+    result.slots = slots(loc, value, size);
     Emitter at(body_, loc);
-    loop(at, 1, sizes_.world, [&](Value hops) {
-      Value peer = peerAbove(at, hops);
-      at.create<chunk::MoveOp>(local(at, value, peer), chunk::PeerMap::Rotate, hops, result.slots,
-                               rank_);
+    loop(at, 1, size, [&](Value hops) {
+      Value peer = peerAbove(at, hops, group);
+      at.create<chunk::MoveOp>(local(at, value, peer), rotation(group), hops, result.slots,
+                               placeIn(group));
     });
     charge(loc, [&](Emitter &tail) {
-      Value rank = tail.create<chunk::RankOp>();
-      Value shard = sizes_.bytes(tail, value.codec, sizes_.shardCount(tail, rank));
+      Value shard =
+          sizes_.bytes(tail, value.codec, sizes_.shardCount(tail, placeAtTail(tail, group), size));
       Value bytes = value.shape.own
-                        ? tail.mul(tail.sub(sizes_.world, tail.constant(1)), shard)
+                        ? tail.mul(tail.sub(size, tail.constant(1)), shard)
                         : tail.sub(sizes_.bytes(tail, value.codec, sizes_.length), shard);
-      return std::pair(roundOfMany(tail), bytes);
+      return std::pair(roundOfMany(tail, group), bytes);
     });
     placed_[op.getResult()] = result;
     return success();
@@ -925,18 +982,20 @@ private:
     Placed value = asTyped(loc, op.getInput());
     Placed result = value;
     result.shape = Shape::of(op.getResult().getType());
-    result.slots = slots(loc, value, sizes_.world);
+    ir::Group group = result.shape.group;
+    Value size = sizeOf(group);
+    result.slots = slots(loc, value, size);
     Emitter at(body_, loc);
-    loop(at, 1, sizes_.world, [&](Value hops) {
-      at.create<chunk::MoveOp>(local(at, value, rank_), chunk::PeerMap::Rotate, hops, result.slots,
-                               rank_);
+    loop(at, 1, size, [&](Value hops) {
+      at.create<chunk::MoveOp>(local(at, value, rank_), rotation(group), hops, result.slots,
+                               placeIn(group));
     });
     charge(loc, [&](Emitter &tail) {
-      Value elements = value.shape.scalar  ? tail.constant(1)
-                       : value.shape.shard ? sizes_.shardCount(tail, tail.create<chunk::RankOp>())
-                                           : sizes_.length;
-      Value peers = tail.sub(sizes_.world, tail.constant(1));
-      return std::pair(roundOfMany(tail),
+      Value elements = value.shape.scalar ? tail.constant(1) : sizes_.length;
+      if (value.shape.shard)
+        elements = sizes_.shardCount(tail, placeAtTail(tail, value.shape.shardOf), shards(value));
+      Value peers = tail.sub(size, tail.constant(1));
+      return std::pair(roundOfMany(tail, group),
                        tail.mul(peers, sizes_.bytes(tail, value.codec, elements)));
     });
     placed_[op.getResult()] = result;
@@ -967,7 +1026,8 @@ private:
     }
     charge(loc, [&](Emitter &tail) {
       Value any = tail.greater(known.count, tail.constant(0));
-      Value bytes = sizes_.bytes(tail, value.codec, count(tail, value, rankAtTop(top)));
+      Value bytes =
+          sizes_.bytes(tail, value.codec, count(tail, value, placeAtTop(ir::Group::World)));
       return std::pair(tail.select(any, tail.constant(1), tail.constant(0)),
                        tail.mul(known.count, bytes));
     });

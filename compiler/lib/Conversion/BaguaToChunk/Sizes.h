@@ -74,26 +74,26 @@ struct Sizes {
   mlir::Value world, length, elementBytes; ///< chunk.world, chunk.length, chunk.element_bytes
   int64_t grain = 1;
 
-  /// First element of shard `index`; that of shard `world` is `length`.
-  mlir::Value shardBegin(Emitter &at, mlir::Value index) const {
+  /// First element of shard `index` of `shards`; that of shard `shards` is `length`.
+  mlir::Value shardBegin(Emitter &at, mlir::Value index, mlir::Value shards) const {
     if (grain == 1)
-      return at.floorDiv(at.mul(index, length), world);
+      return at.floorDiv(at.mul(index, length), shards);
     mlir::Value grains = at.ceilDiv(length, at.constant(grain));
-    mlir::Value first = at.floorDiv(at.mul(index, grains), world);
+    mlir::Value first = at.floorDiv(at.mul(index, grains), shards);
     return at.min(length, at.mul(first, at.constant(grain)));
   }
 
-  mlir::Value shardCount(Emitter &at, mlir::Value index) const {
+  mlir::Value shardCount(Emitter &at, mlir::Value index, mlir::Value shards) const {
     mlir::Value next = at.add(index, at.constant(1));
-    return at.sub(shardBegin(at, next), shardBegin(at, index));
+    return at.sub(shardBegin(at, next, shards), shardBegin(at, index, shards));
   }
 
   /// No shard has more elements.
-  mlir::Value shardCountMax(Emitter &at) const {
+  mlir::Value shardCountMax(Emitter &at, mlir::Value shards) const {
     if (grain == 1)
-      return at.ceilDiv(length, world);
+      return at.ceilDiv(length, shards);
     mlir::Value grains = at.ceilDiv(length, at.constant(grain));
-    return at.min(length, at.mul(at.ceilDiv(grains, world), at.constant(grain)));
+    return at.min(length, at.mul(at.ceilDiv(grains, shards), at.constant(grain)));
   }
 
   /// Bytes of `count` elements, plain if `codec` is null.

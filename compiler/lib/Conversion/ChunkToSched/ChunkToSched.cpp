@@ -33,7 +33,9 @@ struct Env {
   OpBuilder builder;
   Variables variables;  ///< chunk.for or chunk.gather variable -> value in the sched program.
   Value rank = nullptr; ///< Null: this rank. Else …
-  chunk::MoveOp sender; ///< … whoever sends this rank a message by this move.
+  chunk::MoveOp sender; ///< … whoever sends this rank a message by this move, …
+  Value place =
+      nullptr; ///< … and its place in the group within which the move rotates, if it does.
   Variables memo;
   Value guard = nullptr; ///< Conditions of the step around; null: none.
 };
@@ -67,7 +69,11 @@ public:
 private:
   // Expressions.
   Value evaluate(Value value, Env &env);
-  Value ownRank();
+  Value ownRank() { return leaf("rank"); }
+  Value ownPlace(Group group);
+  Value placeOf(Group group, Env &env);
+  Value sizeOf(Group group);
+  Value rankAt(Env &env, Group group, Value place);
   Value leaf(StringRef name);
   template <typename Op> Value make(Env &env, Value a, Value b) {
     return env.builder.createOrFold<Op>(location_, a, b);
@@ -81,7 +87,6 @@ private:
     return make<arith::XOrIOp>(env, condition, yes);
   }
   Value world() { return leaf("world"); }
-  Value moduloWorld(Env &env, Value value);
   Value modulo(Env &env, Value value, Value divisor);
   Value rotate(Env &env, chunk::MoveOp move, bool inverse);
   Value partner(Env &env, chunk::PeerMap map, ValueRange arguments, Operation *op);
@@ -90,8 +95,10 @@ private:
   Value guardOf(Env &env, chunk::MoveOp move, Value peer);
   bool isOfStep(const Conflict &conflict);
   Env at(const OpBuilder &builder, const Variables &variables) {
-    return {builder, variables, nullptr, chunk::MoveOp(), Variables(), guard_};
+    return {builder, variables, nullptr, chunk::MoveOp(), nullptr, Variables(), guard_};
   }
+  /// Where what the sender of a message that `env` receives by `move` does is computed.
+  Env senderOf(Env &env, chunk::MoveOp move);
   Env topEnv() { return at(top_, Variables()); }
 
   // Storage.
@@ -169,7 +176,47 @@ Value ProgramLowering::leaf(StringRef name) {
   return value;
 }
 
-Value ProgramLowering::ownRank() { return leaf("rank"); }
+Value ProgramLowering::ownPlace(Group group) {
+  switch (group) {
+  case Group::World:
+    return ownRank();
+  case Group::Node:
+    return leaf("local_rank");
+  case Group::Cross: { // Ranks of a node follow each other.
+    Env env = topEnv();
+    return make<arith::FloorDivSIOp>(env, ownRank(), sizeOf(Group::Node));
+  }
+  }
+  llvm_unreachable("all groups");
+}
+
+Value ProgramLowering::sizeOf(Group group) {
+  return leaf(group == Group::World ? "world" : group == Group::Node ? "local_size" : "nodes");
+}
+
+/// The place of the rank of `env`.
+Value ProgramLowering::placeOf(Group group, Env &env) {
+  if (!env.rank)
+    return ownPlace(group);
+  std::optional<Group> rotated = env.sender.getRotated();
+  if (group == Group::World)
+    return env.rank;
+  if (rotated == group)
+    return env.place;
+  if (rotated && rotated != Group::World) // Across the nodes, or within this one.
+    return ownPlace(group);
+  return group == Group::Node ? make<arith::RemSIOp>(env, env.rank, sizeOf(Group::Node))
+                              : make<arith::FloorDivSIOp>(env, env.rank, sizeOf(Group::Node));
+}
+
+/// The rank at `place` in the group of the rank of `env`.
+Value ProgramLowering::rankAt(Env &env, Group group, Value place) {
+  if (group == Group::World)
+    return place;
+  Value node = group == Group::Cross ? place : placeOf(Group::Cross, env);
+  Value local = group == Group::Node ? place : placeOf(Group::Node, env);
+  return make<arith::AddIOp>(env, make<arith::MulIOp>(env, node, sizeOf(Group::Node)), local);
+}
 
 Value ProgramLowering::constant(int64_t value) {
   Value &known = constants_[value];
@@ -179,13 +226,13 @@ Value ProgramLowering::constant(int64_t value) {
 }
 
 Value ProgramLowering::evaluate(Value value, Env &env) {
-  if (isRank(value))
-    return env.rank ? env.rank : ownRank();
+  if (std::optional<Group> group = groupOfPlace(value))
+    return placeOf(*group, env);
   if (isa<BlockArgument>(value))
     return env.variables.lookup(value);
   Operation *op = value.getDefiningOp();
-  if (isa<chunk::WorldOp>(op))
-    return leaf("world");
+  if (std::optional<Group> group = groupOfSize(value))
+    return sizeOf(*group);
   if (isa<chunk::LengthOp>(op))
     return leaf("length");
   if (isa<chunk::ElementBytesOp>(op))
@@ -198,15 +245,16 @@ Value ProgramLowering::evaluate(Value value, Env &env) {
     return constant(*number);
 
   // The sender's peer is this rank.
-  if (env.sender)
-    if (auto remainder = dyn_cast<arith::RemSIOp>(op); remainder && isWorld(remainder.getRhs()))
-      if (auto sum = remainder.getLhs().getDefiningOp<arith::AddIOp>()) {
-        Value a = sum.getLhs(), b = sum.getRhs();
-        if (isRank(b))
-          std::swap(a, b);
-        if (isRank(a) && b == env.sender.getArgument() && isNonNegative(b))
-          return ownRank();
-      }
+  std::optional<Group> rotated = env.sender ? env.sender.getRotated() : std::nullopt;
+  if (auto remainder = dyn_cast<arith::RemSIOp>(op);
+      remainder && rotated && groupOfSize(remainder.getRhs()) == rotated)
+    if (auto sum = remainder.getLhs().getDefiningOp<arith::AddIOp>()) {
+      Value a = sum.getLhs(), b = sum.getRhs();
+      if (groupOfPlace(b) == rotated)
+        std::swap(a, b);
+      if (groupOfPlace(a) == rotated && b == env.sender.getArgument() && isNonNegative(b))
+        return ownPlace(*rotated);
+    }
 
   // What is the same everywhere in the program is computed once, at its top.
   bool everywhere =
@@ -239,35 +287,34 @@ Value ProgramLowering::evaluate(Value value, Env &env) {
   return (everywhere ? topMemo_ : env.memo)[value] = result;
 }
 
-/// `value` modulo the number of ranks, in [0, world), also where `value` is negative.
-Value ProgramLowering::moduloWorld(Env &env, Value value) { return modulo(env, value, world()); }
-
+/// `value` modulo `divisor`, in [0, divisor), also where `value` is negative.
 Value ProgramLowering::modulo(Env &env, Value value, Value divisor) {
   Value remainder = make<arith::RemSIOp>(env, value, divisor);
   Value positive = make<arith::AddIOp>(env, remainder, divisor);
   return make<arith::RemSIOp>(env, positive, divisor);
 }
 
-/// The rank to which this one sends, or (inverse) from which it receives.
+/// The place in the group to which this rank sends, or (inverse) from which it receives.
 Value ProgramLowering::rotate(Env &env, chunk::MoveOp move, bool inverse) {
+  Group group = *move.getRotated();
   Value argument = evaluate(move.getArgument(), env);
-  bool small = isAtMostWorld(move.getArgument());
-  Value rank = ownRank();
+  bool small = isAtMostSize(move.getArgument(), group);
+  Value place = ownPlace(group), size = sizeOf(group);
   if (inverse) {
     if (!small)
-      argument = moduloWorld(env, argument);
-    rank = make<arith::SubIOp>(env, make<arith::AddIOp>(env, rank, world()), argument);
-    return make<arith::RemSIOp>(env, rank, world());
+      argument = modulo(env, argument, size);
+    place = make<arith::SubIOp>(env, make<arith::AddIOp>(env, place, size), argument);
+    return make<arith::RemSIOp>(env, place, size);
   }
-  Value sum = make<arith::AddIOp>(env, rank, argument);
-  return small || isNonNegative(move.getArgument()) ? make<arith::RemSIOp>(env, sum, world())
-                                                    : moduloWorld(env, sum);
+  Value sum = make<arith::AddIOp>(env, place, argument);
+  return small || isNonNegative(move.getArgument()) ? make<arith::RemSIOp>(env, sum, size)
+                                                    : modulo(env, sum, size);
 }
 
 /// The rank to which `map` takes the rank of `env`.
 Value ProgramLowering::partner(Env &env, chunk::PeerMap map, ValueRange arguments, Operation *op) {
   chunk::MoveOp by = env.sender;
-  if (by && by.getMap() == map && map != chunk::PeerMap::Rotate &&
+  if (by && by.getMap() == map && !chunk::rotatedBy(map) &&
       llvm::equal(by.getArguments(), arguments))
     return ownRank(); // The partner's partner.
   Value rank = env.rank ? env.rank : ownRank();
@@ -277,9 +324,14 @@ Value ProgramLowering::partner(Env &env, chunk::PeerMap map, ValueRange argument
   Value t = values.back();
   switch (map) {
   case chunk::PeerMap::Rotate:
-    return moduloWorld(env, make<arith::AddIOp>(env, rank, t));
+  case chunk::PeerMap::NodeRotate:
+  case chunk::PeerMap::CrossRotate: {
+    Group group = *chunk::rotatedBy(map);
+    Value sum = make<arith::AddIOp>(env, placeOf(group, env), t);
+    return rankAt(env, group, modulo(env, sum, sizeOf(group)));
+  }
   case chunk::PeerMap::RoundRobin:
-    return moduloWorld(env, make<arith::SubIOp>(env, t, rank));
+    return modulo(env, make<arith::SubIOp>(env, t, rank), world());
   case chunk::PeerMap::ShiftOne: {
     Value lower = make<arith::FloorDivSIOp>(env, world(), constant(2));
     Value upper = make<arith::SubIOp>(env, world(), lower);
@@ -305,9 +357,21 @@ Value ProgramLowering::partner(Env &env, chunk::PeerMap map, ValueRange argument
 
 /// The rank to which this one sends, or (inverse) from which it receives.
 Value ProgramLowering::peer(Env &env, chunk::MoveOp move, bool inverse) {
-  if (move.getMap() == chunk::PeerMap::Rotate)
-    return rotate(env, move, inverse);
+  if (std::optional<Group> group = move.getRotated())
+    return rankAt(env, *group, rotate(env, move, inverse));
   return partner(env, move.getMap(), move.getArguments(), move);
+}
+
+Env ProgramLowering::senderOf(Env &env, chunk::MoveOp move) {
+  Env sender = at(env.builder, env.variables);
+  if (std::optional<Group> group = move.getRotated()) {
+    sender.place = rotate(env, move, /*inverse=*/true);
+    sender.rank = rankAt(env, *group, sender.place);
+  } else {
+    sender.rank = peer(env, move, /*inverse=*/true);
+  }
+  sender.sender = move;
+  return sender;
 }
 
 /// The guard of what stands under one more condition of the step.
@@ -323,7 +387,7 @@ Value ProgramLowering::guardOf(Env &env, Value condition, bool taken) {
 
 /// The guard of a transfer: a rank whose partner is itself has none.
 Value ProgramLowering::guardOf(Env &env, chunk::MoveOp move, Value peer) {
-  if (move.getMap() == chunk::PeerMap::Rotate)
+  if (move.getRotated())
     return env.guard;
   Value active = compare(env, arith::CmpIPredicate::ne, peer, ownRank());
   return env.guard ? make<arith::AndIOp>(env, env.guard, active) : active;
@@ -519,11 +583,9 @@ void ProgramLowering::emitUnder(Block *root, Operation *leaf, OpBuilder &builder
 
 void ProgramLowering::emitRecv(chunk::MoveOp move, Env &env) {
   location_ = move.getLoc();
-  Value peer = this->peer(env, move, /*inverse=*/true);
+  Env sender = senderOf(env, move);
+  Value peer = sender.rank;
   Value guard = guardOf(env, move, peer);
-  Env sender = at(env.builder, env.variables);
-  sender.rank = peer;
-  sender.sender = move;
   auto range = move.getSource().getDefiningOp<chunk::RangeOp>();
   Value slot = evaluate(move.getSlot(), sender), bytes = evaluate(range.getBytes(), sender);
   auto step =
@@ -541,9 +603,12 @@ LogicalResult ProgramLowering::emitSend(chunk::MoveOp move, Env &env) {
     for (Value output : launch.getOutputs())
       for (const ChunkAccess &written : ChunkMessages::accesses(output))
         if (storage_.lookup(written.storage) == storage_.lookup(access.storage) &&
-            failed(waitFor(
-                {{launch, Happening::Done}, written.gather ? Value() : written.key, move, &access},
-                env, waits)))
+            failed(waitFor({{launch, Happening::Done},
+                            written.gather ? Value() : written.key,
+                            move,
+                            &access,
+                            written.group},
+                           env, waits)))
           return failure();
   for (chunk::WaitOp gate : gates_)
     if (failed(waitFor({{gate, Happening::Done}, nullptr, move, nullptr}, env, waits)))
@@ -573,7 +638,9 @@ LogicalResult ProgramLowering::emitLaunch(chunk::LaunchOp launch, Env &env) {
       for (chunk::MoveOp move : moves_) {
         auto sent = move.getSource().getDefiningOp<chunk::RangeOp>();
         if (storage_.lookup(sent.getBuffer()) == storage_.lookup(access.storage) &&
-            failed(waitFor({{move, Happening::Sent}, sent.getPart(), launch, &access}, env, waits)))
+            failed(
+                waitFor({{move, Happening::Sent}, sent.getPart(), launch, &access, sent.getGroup()},
+                        env, waits)))
           return failure();
       }
   SmallVector<Value> inputs, outputs, scalars;
@@ -595,11 +662,8 @@ LogicalResult ProgramLowering::emitLaunch(chunk::LaunchOp launch, Env &env) {
 /// On the cpu queue, behind the last reader there; the event matters where no launch read the
 /// message.
 void ProgramLowering::emitRelease(chunk::MoveOp move, Env &env) {
-  Value peer = this->peer(env, move, /*inverse=*/true);
-  Value guard = guardOf(env, move, peer);
-  Env sender = at(env.builder, env.variables);
-  sender.rank = peer;
-  sender.sender = move;
+  Env sender = senderOf(env, move);
+  Value guard = guardOf(env, move, sender.rank);
   Value slot = evaluate(move.getSlot(), sender);
   Value events = eventsOf({move, Happening::Arrived}), index = eventIndex(move, env);
   Value arrived = sched::EventOp::create(
@@ -757,35 +821,36 @@ LogicalResult ProgramLowering::waitFor(const Conflict &conflict, Env &env, Waits
   return success();
 }
 
-/// Writes the solution's value: if modular, reduced to [0, world).
+/// Writes the solution's value: with a modulus, reduced to [0, modulus).
 Value ProgramLowering::materialize(const Solution &solution, Env &consumer, Env &producerKey) {
   const Linear &sum = solution.value;
   Value positive = constant(0), negative = constant(0);
-  int64_t worlds = 0;  // Added so that the sum is not negative.
+  int64_t sizes = 0;   // Added so that the sum is not negative.
   bool bounded = true; // It cannot be.
   for (auto &[term, coefficient] : sum.terms) {
-    Value value =
-        !term.value ? ownRank() : evaluate(term.value, term.ofProducer ? producerKey : consumer);
+    Value value = !term.value ? ownPlace(term.group)
+                              : evaluate(term.value, term.ofProducer ? producerKey : consumer);
     value = make<arith::MulIOp>(consumer, value, constant(std::abs(coefficient)));
     Value &side = coefficient > 0 ? positive : negative;
     side = make<arith::AddIOp>(consumer, side, value);
-    if (coefficient < 0) {
-      worlds -= coefficient;
-      bounded &= !term.value || isAtMostWorld(term.value);
-    } else {
-      bounded &= !term.value || isNonNegative(term.value) || isRankNumber(term.value);
+    if (coefficient > 0)
+      bounded &= !term.value || isNonNegative(term.value);
+    else if (sum.modulus) {
+      sizes -= coefficient;
+      bounded &= term.value ? isAtMostSize(term.value, *sum.modulus) : term.group == sum.modulus;
     }
   }
-  if (sum.modular) {
-    worlds += std::max<int64_t>(0, -sum.constant);
-    Value addend = make<arith::MulIOp>(consumer, world(), constant(worlds));
+  if (sum.modulus) {
+    sizes += std::max<int64_t>(0, -sum.constant);
+    Value addend = make<arith::MulIOp>(consumer, sizeOf(*sum.modulus), constant(sizes));
     positive = make<arith::AddIOp>(consumer, positive, addend);
   }
   positive = make<arith::AddIOp>(consumer, positive, constant(sum.constant));
   Value value = make<arith::SubIOp>(consumer, positive, negative);
-  if (!sum.modular)
+  if (!sum.modulus)
     return value;
-  return bounded ? make<arith::RemSIOp>(consumer, value, world()) : moduloWorld(consumer, value);
+  Value size = sizeOf(*sum.modulus);
+  return bounded ? make<arith::RemSIOp>(consumer, value, size) : modulo(consumer, value, size);
 }
 
 /// True if the keys are known at each step only: then the wait, which is of bind time, is for all.
@@ -804,7 +869,8 @@ LogicalResult ProgramLowering::waitForIterations(const Conflict &conflict,
   // ---- Can they touch the same bytes, and in which iteration?
   Operation *producer = conflict.producer.first;
   Value consumerKey = conflict.access ? conflict.access->key : Value();
-  bool keyed = conflict.producerKey && consumerKey && !isOfStep(conflict);
+  bool keyed = conflict.producerKey && consumerKey &&
+               conflict.producerGroup == conflict.access->group && !isOfStep(conflict);
   std::optional<Solution> solution;
   Keys keys(messages_);
   if (keyed) {
@@ -889,10 +955,8 @@ LogicalResult ProgramLowering::waitForIterations(const Conflict &conflict,
       when = when ? make<arith::AndIOp>(consumer, when, condition) : condition;
   };
   auto keyEnv = [&] {
-    Env result = at(consumer.builder, own.variables);
-    if (chunk::MoveOp move = conflict.receivedBy())
-      result.rank = peer(own, result.sender = move, /*inverse=*/true);
-    return result;
+    chunk::MoveOp move = conflict.receivedBy();
+    return move ? senderOf(own, move) : at(consumer.builder, own.variables);
   };
   if (condition)
     require(evaluate(condition, consumer));
@@ -904,20 +968,29 @@ LogicalResult ProgramLowering::waitForIterations(const Conflict &conflict,
     chunk::ForOp loop = solution->loop;
     own.variables[loop.getVariable()] = iteration;
     auto lower = constantOf(loop.getLower());
-    bool exact = !sum.modular || (isRankNumber(conflict.producerKey) && isRankNumber(consumerKey));
-    bool isRankItself = sum.modular || (sum.isTerm() && isRankNumber(consumerKey));
-    if (lower == 1 && sum.modular && keys.isNeverZero(sum, conflict)) {
+    std::optional<Group> modulus = sum.modulus;
+    bool exact = !modulus || (isPlaceNumber(conflict.producerKey, *modulus) &&
+                              isPlaceNumber(consumerKey, *modulus));
+    auto isPlace = [&](Group group) { // The iteration itself.
+      auto term = sum.asTerm();
+      return modulus ? modulus == group : term && term->isPlaceNumber(group);
+    };
+    bool isNotNegative = isPlace(Group::World) || isPlace(Group::Node) || isPlace(Group::Cross);
+    auto difference = sum.asDifference();
+    if (lower == 1 && modulus && keys.isNeverZero(sum, conflict)) {
       // A remainder of at least 1.
-    } else if (lower == 1 && sum.modular && exact && sum.asDifference()) {
-      auto [a, b] = *sum.asDifference();
+    } else if (lower == 1 && modulus && difference && difference->first.isPlaceNumber(*modulus) &&
+               difference->second.isPlaceNumber(*modulus)) {
+      auto [a, b] = *difference;
       require(compare(consumer, arith::CmpIPredicate::ne,
-                      a.value ? evaluate(a.value, consumer) : ownRank(),
-                      b.value ? evaluate(b.value, consumer) : ownRank()));
-    } else if (!(lower == 0 && isRankItself)) {
+                      a.value ? evaluate(a.value, consumer) : ownPlace(a.group),
+                      b.value ? evaluate(b.value, consumer) : ownPlace(b.group)));
+    } else if (!(lower == 0 && isNotNegative)) {
       require(
           compare(consumer, arith::CmpIPredicate::sge, iteration, evaluate(loop.getLower(), own)));
     }
-    if (loop == iterations.carried || !(isRankItself && isWorld(loop.getUpper())))
+    std::optional<Group> upper = groupOfSize(loop.getUpper());
+    if (loop == iterations.carried || !(upper && isPlace(*upper)))
       require(compare(consumer, arith::CmpIPredicate::slt, iteration, upperOf(loop)));
     keyed = !exact;
   }

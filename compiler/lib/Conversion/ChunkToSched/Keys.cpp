@@ -1,4 +1,4 @@
-// Reads keys as linear expressions, modulo the number of ranks where they say so.
+// Reads keys as linear expressions, modulo the number of ranks of a group where they say so.
 #include "Keys.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -16,12 +16,37 @@ std::optional<int64_t> constantOf(Value value) {
   return std::nullopt;
 }
 
-bool isWorld(Value value) { return value.getDefiningOp<chunk::WorldOp>() != nullptr; }
+constexpr Group kGroups[] = {Group::World, Group::Node, Group::Cross};
 
-bool isRank(Value value) {
-  if (auto argument = dyn_cast<BlockArgument>(value))
-    return isa<chunk::ForallOp>(argument.getOwner()->getParentOp());
-  return value.getDefiningOp<chunk::RankOp>() != nullptr;
+std::optional<Group> groupOfSize(Value value) {
+  Operation *op = value.getDefiningOp();
+  if (isa_and_nonnull<chunk::WorldOp>(op))
+    return Group::World;
+  if (isa_and_nonnull<chunk::LocalSizeOp>(op))
+    return Group::Node;
+  if (isa_and_nonnull<chunk::NodesOp>(op))
+    return Group::Cross;
+  return std::nullopt;
+}
+
+std::optional<Group> groupOfPlace(Value value) {
+  if (auto argument = dyn_cast<BlockArgument>(value)) {
+    if (isa<chunk::ForallOp>(argument.getOwner()->getParentOp()))
+      return Group::World;
+    return std::nullopt;
+  }
+  Operation *op = value.getDefiningOp();
+  if (isa<chunk::RankOp>(op))
+    return Group::World;
+  if (isa<chunk::LocalRankOp>(op))
+    return Group::Node;
+  if (isa<chunk::NodeOp>(op))
+    return Group::Cross;
+  return std::nullopt;
+}
+
+bool Linear::Term::isPlaceNumber(Group of) const {
+  return value ? compiler::isPlaceNumber(value, of) : group == of;
 }
 
 bool differUnderConditions(Linear::Term a, Linear::Term b, Operation *op,
@@ -31,7 +56,7 @@ bool differUnderConditions(Linear::Term a, Linear::Term b, Operation *op,
     if (!compare || compare.getPredicate() != predicate)
       return false;
     auto is = [](Linear::Term term, Value value) {
-      return term.value ? term.value == value : isRank(value);
+      return term.value ? term.value == value : groupOfPlace(value) == term.group;
     };
     return (is(a, compare.getLhs()) && is(b, compare.getRhs())) ||
            (is(a, compare.getRhs()) && is(b, compare.getLhs()));
@@ -63,7 +88,7 @@ bool isNonNegative(Value value) {
     return *constant >= 0;
   if (auto bounds = boundsOf(value))
     return isNonNegative(bounds->first);
-  if (isRank(value) || isWorld(value))
+  if (groupOfPlace(value) || groupOfSize(value))
     return true;
   if (value.getDefiningOp<chunk::StepOp>())
     return true;
@@ -72,31 +97,41 @@ bool isNonNegative(Value value) {
     return false;
   if (isa<arith::AddIOp, arith::MulIOp>(op))
     return isNonNegative(op->getOperand(0)) && isNonNegative(op->getOperand(1));
-  if (auto difference = dyn_cast<arith::SubIOp>(op)) { // (… + world) - what is at most world.
-    if (!isAtMostWorld(difference.getRhs()))
-      return false;
-    auto sum = difference.getLhs().getDefiningOp<arith::AddIOp>();
-    return isWorld(difference.getLhs()) ||
-           (sum && ((isWorld(sum.getLhs()) && isNonNegative(sum.getRhs())) ||
-                    (isWorld(sum.getRhs()) && isNonNegative(sum.getLhs()))));
-  }
-  return isRankNumber(value);
+  if (auto difference = dyn_cast<arith::SubIOp>(op)) // (… + size) - what is at most size.
+    return llvm::any_of(kGroups, [&](Group group) {
+      if (!isAtMostSize(difference.getRhs(), group))
+        return false;
+      auto sum = difference.getLhs().getDefiningOp<arith::AddIOp>();
+      return groupOfSize(difference.getLhs()) == group ||
+             (sum && ((groupOfSize(sum.getLhs()) == group && isNonNegative(sum.getRhs())) ||
+                      (groupOfSize(sum.getRhs()) == group && isNonNegative(sum.getLhs()))));
+    });
+  return llvm::any_of(kGroups, [&](Group group) { return isPlaceNumber(value, group); });
 }
 
-bool isRankNumber(Value value) {
-  if (isRank(value) || constantOf(value) == 0)
+bool isPlaceNumber(Value value, Group group) {
+  if (groupOfPlace(value) == group || constantOf(value) == 0)
     return true;
   if (auto bounds = boundsOf(value))
-    return isNonNegative(bounds->first) && isAtMostWorld(bounds->second);
+    return isNonNegative(bounds->first) && isAtMostSize(bounds->second, group);
   auto remainder = value.getDefiningOp<arith::RemSIOp>();
-  return remainder && isWorld(remainder.getRhs()) && isNonNegative(remainder.getLhs());
+  return remainder && groupOfSize(remainder.getRhs()) == group && isNonNegative(remainder.getLhs());
 }
 
-bool isAtMostWorld(Value value) {
-  if (isRankNumber(value) || isWorld(value) || constantOf(value) == 1)
+bool isAtMostSize(Value value, Group group) {
+  if (isPlaceNumber(value, group) || groupOfSize(value) == group || constantOf(value) == 1)
     return true;
   auto difference = value.getDefiningOp<arith::SubIOp>();
-  return difference && isWorld(difference.getLhs()) && constantOf(difference.getRhs()) == 1;
+  return difference && groupOfSize(difference.getLhs()) == group &&
+         constantOf(difference.getRhs()) == 1;
+}
+
+/// Modulo the ranks of a group, their number is nothing.
+static void dropMultiples(Linear &sum) {
+  if (sum.modulus)
+    llvm::erase_if(sum.terms, [&](auto &entry) {
+      return entry.first.value && groupOfSize(entry.first.value) == sum.modulus;
+    });
 }
 
 bool Keys::dependsOn(Value value, ArrayRef<Value> variables) {
@@ -116,9 +151,7 @@ Linear Keys::linearize(Value value, chunk::MoveOp receivedBy, ArrayRef<chunk::Fo
                        Value unknown, bool ofProducer, bool modularAllowed) {
   Linear sum;
   linearizeInto(sum, 1, value, receivedBy, free, unknown, ofProducer, modularAllowed);
-  if (sum.modular)
-    llvm::erase_if(sum.terms,
-                   [](auto &entry) { return entry.first.value && isWorld(entry.first.value); });
+  dropMultiples(sum);
   return sum;
 }
 
@@ -134,17 +167,19 @@ void Keys::linearizeInto(Linear &sum, int64_t scale, Value value, chunk::MoveOp 
     sum.unknownCoefficient += scale;
     return;
   }
-  if (isRank(value)) {
-    sum.add({Value(), false}, scale);
-    if (receivedBy && receivedBy.getMap() != chunk::PeerMap::Rotate) { // The partner: no number.
-      sum.known = false;
-    } else if (receivedBy) { // (rank - argument) mod world.
-      sum.modular = true;
-      if (!modularAllowed)
-        sum.known = false;
+  if (std::optional<Group> group = groupOfPlace(value)) {
+    sum.add({Value(), false, *group}, scale);
+    if (!receivedBy)
+      return;
+    std::optional<Group> rotated = receivedBy.getRotated();
+    if (rotated == group) { // (place - argument) mod size.
+      sum.reduce(*group);
+      sum.known &= modularAllowed;
       linearizeInto(sum, -scale, receivedBy.getArgument(), nullptr, free, unknown, ofProducer,
                     modularAllowed);
-    }
+    } else if (!rotated || rotated == Group::World || group == Group::World) {
+      sum.known = false; // The partner, or of another rank: no sum.
+    } // Else the sender's place is this rank's.
     return;
   }
   if (auto number = constantOf(value)) {
@@ -163,8 +198,8 @@ void Keys::linearizeInto(Linear &sum, int64_t scale, Value value, chunk::MoveOp 
     return;
   }
   if (auto remainder = dyn_cast_or_null<arith::RemSIOp>(op);
-      remainder && modularAllowed && isWorld(remainder.getRhs())) {
-    sum.modular = true;
+      remainder && modularAllowed && groupOfSize(remainder.getRhs())) {
+    sum.reduce(*groupOfSize(remainder.getRhs()));
     recurse(remainder.getLhs(), scale);
     return;
   }
@@ -187,15 +222,18 @@ std::optional<Solution> Keys::solve(const Conflict &conflict, const IterationSet
     if (!producer.known || std::abs(producer.unknownCoefficient) != 1)
       continue;
     auto lower = constantOf(loop.getLower());
-    if (producer.modular &&
-        !(lower && (*lower == 0 || *lower == 1) && isAtMostWorld(loop.getUpper())))
+    if (producer.modulus && !(lower && (*lower == 0 || *lower == 1) &&
+                              isAtMostSize(loop.getUpper(), *producer.modulus)))
       continue; // Several iterations might have one remainder.
     Linear value = linearize(conflict.access->key, nullptr, {}, nullptr, /*ofProducer=*/false,
-                             producer.modular);
+                             producer.modulus.has_value());
+    if (!value.known || (value.modulus && value.modulus != producer.modulus))
+      continue; // A remainder of another group's ranks.
     for (auto &[term, coefficient] : producer.terms)
       value.add(term, -coefficient);
     value.constant -= producer.constant;
-    value.modular = producer.modular;
+    value.modulus = producer.modulus;
+    dropMultiples(value);
     for (auto &entry : value.terms)
       entry.second *= producer.unknownCoefficient;
     value.constant *= producer.unknownCoefficient;
@@ -206,43 +244,45 @@ std::optional<Solution> Keys::solve(const Conflict &conflict, const IterationSet
 }
 
 bool Keys::isNeverZero(const Linear &difference, const Conflict &conflict) const {
-  if (auto pair = difference.asDifference())
-    if (differUnderConditions(pair->first, pair->second, conflict.consumer, *conflict.access))
+  std::optional<Group> modulus = difference.modulus;
+  if (auto pair = difference.asDifference()) // Unequal places are unequal modulo the group's size.
+    if ((!modulus ||
+         (pair->first.isPlaceNumber(*modulus) && pair->second.isPlaceNumber(*modulus))) &&
+        differUnderConditions(pair->first, pair->second, conflict.consumer, *conflict.access))
       return true;
-  if (!difference.modular || difference.terms.size() != 1 || difference.constant != 0)
+  if (!modulus || difference.terms.size() != 1 || difference.constant != 0)
     return false;
   auto [term, coefficient] = difference.terms.front();
   if (std::abs(coefficient) != 1 || !term.value || term.ofProducer)
     return false;
-  auto bounds = boundsOf(term.value); // A variable in [1, world).
+  auto bounds = boundsOf(term.value); // A variable in [1, size).
   auto lower = bounds ? constantOf(bounds->first) : std::nullopt;
-  return lower && *lower >= 1 && isAtMostWorld(bounds->second);
+  return lower && *lower >= 1 && isAtMostSize(bounds->second, *modulus);
 }
 
 Relation Keys::relate(const Solution &solution) const {
   const Linear &value = solution.value;
-  bool isZero = value.modular && value.terms.empty() && value.constant == 0;
+  bool isZero = value.modulus && value.terms.empty() && value.constant == 0;
   return isZero && constantOf(chunk::ForOp(solution.loop).getLower()) == 1 ? Relation::Never
                                                                            : Relation::Unknown;
 }
 
 Relation Keys::relate(const Conflict &conflict, const IterationSet &iterations) {
-  for (bool modular : {false, true}) { // Equal keys are equal modulo the number of ranks, too.
+  for (bool modular : {false, true}) { // Equal keys are equal modulo any number, too.
     Linear producer = linearize(conflict.producerKey, conflict.receivedBy(), iterations.free,
                                 nullptr, /*ofProducer=*/true, modular);
     Linear difference =
         linearize(conflict.access->key, nullptr, {}, nullptr, /*ofProducer=*/false, modular);
-    if (!producer.known)
+    if (producer.modulus)
+      difference.reduce(*producer.modulus);
+    if (!producer.known || !difference.known)
       continue;
     for (auto &[term, coefficient] : producer.terms)
       difference.add(term, -coefficient);
     difference.constant -= producer.constant;
-    difference.modular |= producer.modular;
+    dropMultiples(difference);
     difference.dropZeroTerms();
-    if (difference.modular)
-      llvm::erase_if(difference.terms,
-                     [](auto &entry) { return entry.first.value && isWorld(entry.first.value); });
-    if (!difference.modular && difference.terms.empty())
+    if (!difference.modulus && difference.terms.empty())
       return difference.constant == 0 ? Relation::Always : Relation::Never;
     if (isNeverZero(difference, conflict))
       return Relation::Never;

@@ -12,18 +12,31 @@ namespace bagua::compiler {
 enum class Happening : uint8_t { Done, Sent, Arrived };
 using EventKey = std::pair<mlir::Operation *, Happening>;
 
-/// sum(coefficient * term) + constant + unknownCoefficient * unknown; if `modular`, equal to the
-/// value it was read from only modulo the number of ranks.
+using ir::chunk::Group;
+
+/// sum(coefficient * term) + constant + unknownCoefficient * unknown; with a `modulus`, equal to
+/// the value it was read from only modulo the number of ranks of that group.
 struct Linear {
-  /// A null value is the rank of the consumer. `ofProducer`: to be evaluated where the producer is.
+  /// A null value is the consumer's place in `group`. `ofProducer`: to be evaluated where the
+  /// producer is.
   struct Term {
     mlir::Value value;
-    bool ofProducer;
+    bool ofProducer = false;
+    Group group = Group::World;
     bool operator==(const Term &other) const = default;
+    /// True if 0 <= it < ranks of `of`.
+    bool isPlaceNumber(Group of) const;
   };
   llvm::SmallVector<std::pair<Term, int64_t>> terms;
   int64_t constant = 0, unknownCoefficient = 0;
-  bool modular = false, known = true;
+  std::optional<Group> modulus;
+  bool known = true;
+
+  /// From here on, only modulo the ranks of `group`.
+  void reduce(Group group) {
+    known &= !modulus || modulus == group;
+    modulus = group;
+  }
 
   void add(Term term, int64_t coefficient) {
     for (auto &[present, sum] : terms)
@@ -36,8 +49,12 @@ struct Linear {
   void dropZeroTerms() {
     llvm::erase_if(terms, [](auto &entry) { return entry.second == 0; });
   }
-  /// True if it is one term and nothing else.
-  bool isTerm() const { return terms.size() == 1 && terms[0].second == 1 && constant == 0; }
+  /// If it is one term and nothing else.
+  std::optional<Term> asTerm() const {
+    if (terms.size() == 1 && terms[0].second == 1 && constant == 0)
+      return terms[0].first;
+    return std::nullopt;
+  }
   /// (a, b) if it is a - b, both evaluated where the consumer is.
   std::optional<std::pair<Term, Term>> asDifference() const {
     if (terms.size() != 2 || constant != 0 || terms[0].first.ofProducer ||
@@ -56,7 +73,8 @@ struct Conflict {
   EventKey producer;
   mlir::Value producerKey; ///< Part or slot that the producer touches; null: any.
   mlir::Operation *consumer;
-  const ChunkAccess *access; ///< What the consumer touches; null: everything.
+  const ChunkAccess *access;          ///< What the consumer touches; null: everything.
+  Group producerGroup = Group::World; ///< Whose shards a part number of the producer counts.
 
   /// Ranks in `producerKey` are those of the sender of this move; null: this rank.
   ir::chunk::MoveOp receivedBy() const {
@@ -73,7 +91,7 @@ struct IterationSet {
 };
 
 /// The iteration of `loop` in which the producer has the consumer's key: `value`, which is meant
-/// modulo the number of ranks if modular.
+/// modulo the ranks of a group if it has a modulus.
 struct Solution {
   ir::chunk::ForOp loop;
   Linear value;
@@ -83,13 +101,15 @@ struct Solution {
 enum class Relation : uint8_t { Never, Always, Unknown };
 
 std::optional<int64_t> constantOf(mlir::Value value);
-bool isWorld(mlir::Value value);
-bool isRank(mlir::Value value);
+/// The group whose number of ranks `value` is.
+std::optional<Group> groupOfSize(mlir::Value value);
+/// The group in which `value` is the executing rank's place: of the world, its rank.
+std::optional<Group> groupOfPlace(mlir::Value value);
 bool isNonNegative(mlir::Value value);
-/// True if 0 <= `value` < world follows from its shape.
-bool isRankNumber(mlir::Value value);
-/// True if 0 <= `value` <= world follows from its shape.
-bool isAtMostWorld(mlir::Value value);
+/// True if 0 <= `value` < ranks of `group` follows from its shape.
+bool isPlaceNumber(mlir::Value value, Group group);
+/// True if 0 <= `value` <= ranks of `group` follows from its shape.
+bool isAtMostSize(mlir::Value value, Group group);
 /// True if the conditions under which `access` is used say that `a` and `b` differ.
 bool differUnderConditions(Linear::Term a, Linear::Term b, mlir::Operation *op,
                            const ChunkAccess &access);
@@ -102,8 +122,8 @@ public:
   std::optional<Solution> solve(const Conflict &conflict, const IterationSet &iterations);
   /// Of an iteration to the loop's bounds.
   Relation relate(const Solution &solution) const;
-  /// True if a difference of keys is not 0 (if modular: not a multiple of the number of ranks)
-  /// wherever the consumer is executed.
+  /// True if a difference of keys is not 0 (with a modulus: not a multiple of it) wherever the
+  /// consumer is executed.
   bool isNeverZero(const Linear &difference, const Conflict &conflict) const;
   /// Of keys that have no solution.
   Relation relate(const Conflict &conflict, const IterationSet &iterations);

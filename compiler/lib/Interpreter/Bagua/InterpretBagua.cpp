@@ -111,9 +111,10 @@ public:
       }
   }
 
-  static int64_t shardBegin(const Inputs &inputs, int64_t grain, int64_t index) {
+  /// First element of shard `index` of `shards`.
+  static int64_t shardBegin(const Inputs &inputs, int64_t grain, int64_t index, int64_t shards) {
     int64_t grains = (inputs.length + grain - 1) / grain;
-    return std::min(inputs.length, index * grains / inputs.world * grain);
+    return std::min(inputs.length, index * grains / shards * grain);
   }
 
 private:
@@ -178,6 +179,12 @@ private:
     return TypeSwitch<Operation *, LogicalResult>(&op)
         .Case([&](scf::IfOp branch) { return runIf(branch); })
         .Case([&](ir::WorldOp) { return bindScalar(op, [&](int64_t) { return world_; }); })
+        .Case([&](ir::LocalSizeOp) {
+          return bindScalar(op, [&](int64_t) { return sizeOf(ir::Group::Node); });
+        })
+        .Case([&](ir::NodesOp) {
+          return bindScalar(op, [&](int64_t) { return sizeOf(ir::Group::Cross); });
+        })
         .Case([&](ir::RankOp) { return bindScalar(op, [](int64_t rank) { return rank; }); })
         .Case([&](ir::StepOp) { return bindScalar(op, [&](int64_t) { return stepNumber(); }); })
         .Case([&](ir::ToF64Op convert) {
@@ -318,18 +325,21 @@ private:
     auto in = [&](Value value) -> const Everyone & { return values_.at(value); };
     FailureOr<Everyone> result =
         TypeSwitch<Operation *, FailureOr<Everyone>>(&op)
-            .Case([&](ir::AllReduceOp reduce) {
-              if (ir::isScalar(reduce.getInput().getType()))
-                return fold(op, allGather(in(reduce.getInput())), reduce.getKind());
-              return allReduce(reduce, in(reduce.getInput()));
-            })
+            .Case([&](ir::AllReduceOp reduce) { return allReduce(reduce, in(reduce.getInput())); })
             .Case([&](ir::ReduceScatterOp reduce) {
-              return fold(op, allToAll(split(in(reduce.getInput()))), reduce.getKind());
+              ir::Group group = groupOf(reduce);
+              return fold(op, allToAll(split(in(reduce.getInput()), group), group),
+                          reduce.getKind());
             })
-            .Case([&](ir::SplitOp cut) { return FailureOr(split(in(cut.getInput()))); })
+            .Case(
+                [&](ir::SplitOp cut) { return FailureOr(split(in(cut.getInput()), groupOf(cut))); })
             .Case([&](ir::ConcatOp join) { return FailureOr(concat(in(join.getInput()))); })
-            .Case([&](ir::AllToAllOp move) { return FailureOr(allToAll(in(move.getInput()))); })
-            .Case([&](ir::AllGatherOp move) { return FailureOr(allGather(in(move.getInput()))); })
+            .Case([&](ir::AllToAllOp move) {
+              return FailureOr(allToAll(in(move.getInput()), groupOf(move)));
+            })
+            .Case([&](ir::AllGatherOp move) {
+              return FailureOr(allGather(in(move.getInput()), groupOf(move)));
+            })
             .Case([&](ir::EncodeOp code) -> FailureOr<Everyone> {
               if (world_ == 1) // W1: alone, codecs are the identity.
                 return in(code.getInput());
@@ -383,17 +393,54 @@ private:
     return cast<ir::PackedType>(type).getCodec();
   }
 
-  /// First element of shard `index`; shard `world_` begins at the end.
-  int64_t shardBegin(int64_t index) const { return shardBegin(inputs_, grain_, index); }
+  // ---- Groups: ranks of a node follow each other ----
 
-  FailureOr<Everyone> allReduce(ir::AllReduceOp reduce, const Everyone &buckets) {
-    if (world_ == 1)
-      return buckets;
-    Operation &op = *reduce;
+  template <typename Op> static ir::Group groupOf(Op op) { return ir::groupOf(op.getGroupAttr()); }
+
+  int64_t sizeOf(ir::Group group) const {
+    int64_t local = inputs_.ranksPerNode();
+    return group == ir::Group::World ? world_ : group == ir::Group::Node ? local : world_ / local;
+  }
+
+  /// The place of `rank` in its group.
+  int64_t placeOf(ir::Group group, int64_t rank) const {
+    int64_t local = inputs_.ranksPerNode();
+    return group == ir::Group::World  ? rank
+           : group == ir::Group::Node ? rank % local
+                                      : rank / local;
+  }
+
+  /// The rank at `place` in the group of `rank`.
+  int64_t member(ir::Group group, int64_t rank, int64_t place) const {
+    int64_t local = inputs_.ranksPerNode();
+    return group == ir::Group::World  ? place
+           : group == ir::Group::Node ? rank / local * local + place
+                                      : place * local + rank % local;
+  }
+
+  /// First element of shard `index` in a group; one shard more begins at the end.
+  int64_t shardBegin(ir::Group group, int64_t index) const {
+    return shardBegin(inputs_, grain_, index, sizeOf(group));
+  }
+
+  FailureOr<Everyone> allReduce(ir::AllReduceOp reduce, const Everyone &input) {
+    Operation &op = *reduce.getOperation();
+    ir::Group group = reduce.getReductionGroup();
     ir::CodecAttrInterface codec = reduce.getCodec().value_or(nullptr);
+    if (sizeOf(group) == 1)
+      return input;
     int64_t number = codec ? ir::drawNumber(&op) : 0;
-    Everyone sent = withMemory(buckets, reduce.getWorker());
-    FailureOr<Everyone> value = split(sent);
+    FailureOr<Everyone> value = input;
+    if (!ir::isBucket(reduce.getInput().getType())) {
+      if (codec && failed(value = encode(op, *value, codec, number)))
+        return failure();
+      value = allGather(*value, group);
+      if (codec && failed(value = decode(op, *value, codec, number)))
+        return failure();
+      return fold(op, *value, reduce.getKind());
+    }
+    Everyone sent = withMemory(input, reduce.getWorker());
+    value = split(sent, group);
     if (codec && failed(value = encode(op, *value, codec, number)))
       return failure();
     if (reduce.getWorker()) {
@@ -402,7 +449,7 @@ private:
         return failure();
       remember(*reduce.getWorker(), sent, concat(*seen));
     }
-    value = allToAll(*value);
+    value = allToAll(*value, group);
     allReduceIsOwn_ = true; // Everyone's version of one's own shard.
     if (codec && failed(value = decode(op, *value, codec, number)))
       return failure();
@@ -418,7 +465,7 @@ private:
         return failure();
       remember(*reduce.getServer(), sent, *seen);
     }
-    value = allGather(*value);
+    value = allGather(*value, group);
     allReduceIsOwn_ = false;
     if (codec && failed(value = decode(op, *value, codec, number + 1)))
       return failure();
@@ -457,15 +504,15 @@ private:
     }
   }
 
-  Everyone split(const Everyone &buckets) const {
+  Everyone split(const Everyone &buckets, ir::Group group) const {
     Everyone result(buckets.size());
     for (int64_t rank = 0; rank < world_; ++rank)
-      for (int64_t shard = 0; shard < world_; ++shard) {
-        auto at = [&](int64_t index) {
-          return buckets[rank][0].bytes.begin() + shardBegin(index) * inputs_.elementBytes();
+      for (int64_t shard = 0; shard < sizeOf(group); ++shard) {
+        int64_t begin = shardBegin(group, shard), end = shardBegin(group, shard + 1);
+        auto at = [&](int64_t element) {
+          return buckets[rank][0].bytes.begin() + element * inputs_.elementBytes();
         };
-        result[rank].push_back(
-            {shardBegin(shard + 1) - shardBegin(shard), Bytes(at(shard), at(shard + 1))});
+        result[rank].push_back({end - begin, Bytes(at(begin), at(end))});
       }
     return result;
   }
@@ -490,19 +537,23 @@ private:
     return item;
   }
 
-  Everyone allToAll(const Everyone &values) {
+  Everyone allToAll(const Everyone &values, ir::Group group) {
     Everyone result(values.size());
     for (int64_t target = 0; target < world_; ++target)
-      for (int64_t source = 0; source < world_; ++source)
-        result[target].push_back(transfer(source, target, values[source][target]));
+      for (int64_t place = 0; place < sizeOf(group); ++place) {
+        int64_t source = member(group, target, place);
+        result[target].push_back(transfer(source, target, values[source][placeOf(group, target)]));
+      }
     return result;
   }
 
-  Everyone allGather(const Everyone &values) {
+  Everyone allGather(const Everyone &values, ir::Group group) {
     Everyone result(values.size());
     for (int64_t target = 0; target < world_; ++target)
-      for (int64_t source = 0; source < world_; ++source)
+      for (int64_t place = 0; place < sizeOf(group); ++place) {
+        int64_t source = member(group, target, place);
         result[target].push_back(transfer(source, target, values[source][0]));
+      }
     return result;
   }
 
@@ -590,9 +641,11 @@ private:
   /// First element, in the bucket, of item `index` of rank `rank`, which is of type `type`.
   int64_t firstElement(Type type, int64_t rank, int64_t index) const {
     auto per = dyn_cast<ir::PerType>(type);
-    if (!ir::shardGroup(ir::unpacked(per ? per.getElement() : type)))
+    FlatSymbolRefAttr shard = ir::shardGroup(ir::unpacked(per ? per.getElement() : type));
+    if (!shard)
       return 0;
-    return shardBegin(per && !per.getOwn() ? index : rank);
+    ir::Group group = ir::groupOf(shard);
+    return shardBegin(group, per && !per.getOwn() ? index : placeOf(group, rank));
   }
 
   /// `type`: of the values, packed or not; all_reduce has the shards of everyone or its own.
@@ -619,9 +672,11 @@ private:
   }
 
   int64_t firstOf(Operation &op, int64_t rank, int64_t index) const {
-    if (isa<ir::AllReduceOp>(op)) // The shards of all, or one's own.
-      return shardBegin(allReduceIsOwn_ ? rank : index);
-    return firstElement(op.getOperand(0).getType(), rank, index);
+    auto reduce = dyn_cast<ir::AllReduceOp>(op);
+    if (!reduce || !ir::isBucket(reduce.getInput().getType()))
+      return firstElement(op.getOperand(0).getType(), rank, index);
+    ir::Group group = reduce.getReductionGroup(); // The shards of all, or one's own.
+    return shardBegin(group, allReduceIsOwn_ ? placeOf(group, rank) : index);
   }
 
   FailureOr<Everyone> encode(Operation &op, const Everyone &values, ir::CodecAttrInterface codec,
@@ -635,7 +690,7 @@ private:
   }
 
   FailureOr<Everyone> fold(Operation &op, const Everyone &values, ir::ReduceKind kind) {
-    if (world_ == 1) // The identity, down to the payload of a NaN.
+    if (values[0].size() == 1) // A group of one: the identity, down to the payload of a NaN.
       return values;
     FailureOr<kernels::Kernel> found =
         kernel(op, kind == ir::ReduceKind::Mean ? "reduce_mean" : "reduce_sum");
@@ -846,8 +901,8 @@ Everyone initialValue(ir::StateOp state, const Inputs &inputs) {
       if (ir::isScalar(state.getType()))
         item.count = 1;
       else if (ir::shardGroup(state.getType()))
-        item.count = Interpreter::shardBegin(inputs, grain, rank + 1) -
-                     Interpreter::shardBegin(inputs, grain, rank);
+        item.count = Interpreter::shardBegin(inputs, grain, rank + 1, inputs.world) -
+                     Interpreter::shardBegin(inputs, grain, rank, inputs.world);
       item.bytes.resize(static_cast<size_t>(item.count * inputs.elementBytes()));
       auto narrow = static_cast<float>(initial);
       for (int64_t i = 0; i < item.count; ++i) {

@@ -40,8 +40,9 @@ struct Buffer {
     size_t time;
     Operation *op;
   };
-  std::vector<Write> writes;                      ///< In order of time.
-  std::map<int64_t, std::vector<Interval>> parts; ///< By part number: what was used under it.
+  std::vector<Write> writes; ///< In order of time.
+  std::map<int64_t, std::vector<Interval>>
+      parts[3]; ///< By group and part number: what was used under it.
 };
 
 struct Message {
@@ -192,13 +193,14 @@ LogicalResult Interpreter::checkPart(chunk::RangeOp range, const Used &used, Ope
   FailureOr<int64_t> part = rank.values.tryInteger(range.getPart());
   if (failed(part))
     return failure();
-  std::vector<Interval> &own = used.buffer->parts[*part];
+  auto &parts = used.buffer->parts[static_cast<size_t>(range.getGroup())];
+  std::vector<Interval> &own = parts[*part];
   auto same = [&](const Interval &other) {
     return other.offset == used.where.offset && other.bytes == used.where.bytes;
   };
   if (std::any_of(own.begin(), own.end(), same))
     return success();
-  for (auto &[number, intervals] : used.buffer->parts)
+  for (auto &[number, intervals] : parts)
     for (const Interval &interval : intervals)
       if (number != *part && interval.overlaps(used.where)) { // range_C1
         InFlightDiagnostic diagnostic = error(op, rank);
@@ -339,6 +341,10 @@ LogicalResult Interpreter::number(Operation *op, Rank &rank) {
       llvm::TypeSwitch<Operation *, std::optional<int64_t>>(op)
           .Case([&](chunk::WorldOp) { return inputs_.world; })
           .Case([&](chunk::RankOp) { return rank.rank; })
+          .Case([&](chunk::LocalRankOp) { return rank.rank % inputs_.ranksPerNode(); })
+          .Case([&](chunk::NodeOp) { return rank.rank / inputs_.ranksPerNode(); })
+          .Case([&](chunk::LocalSizeOp) { return inputs_.ranksPerNode(); })
+          .Case([&](chunk::NodesOp) { return inputs_.world / inputs_.ranksPerNode(); })
           .Case([&](chunk::LengthOp) { return inputs_.length; })
           .Case([&](chunk::ElementBytesOp) { return inputs_.elementBytes(); })
           .Case([&](chunk::BucketOp) { return inputs_.bucket; })
@@ -358,7 +364,7 @@ FailureOr<int64_t> Interpreter::peer(chunk::PeerMap map, ValueRange arguments, R
       return failure();
     values.push_back(*value);
   }
-  return peerOf(map, values, inputs_.world, rank.rank);
+  return peerOf(map, values, inputs_.world, inputs_.ranksPerNode(), rank.rank);
 }
 
 LogicalResult Interpreter::move(chunk::MoveOp op, const Ranks &ranks) {
@@ -377,10 +383,11 @@ LogicalResult Interpreter::move(chunk::MoveOp op, const Ranks &ranks) {
       return failure();
     const Used &source = used.front();
     int64_t peer = *target;
-    if (source.where.bytes == 0 || (peer == rank->rank && op.getMap() != chunk::PeerMap::Rotate))
+    if (source.where.bytes == 0 || (peer == rank->rank && !op.getRotated()))
       continue;
     if (peer == rank->rank) // move_C5
-      return error(op, *rank) << "expects another rank to send to, got itself: rotate("
+      return error(op, *rank) << "expects another rank to send to, got itself: "
+                              << chunk::stringifyPeerMap(op.getMap()) << "("
                               << rank->values.integer(op.getArgument()) << ")";
     Message message;
     message.bytes.assign(source.data(), source.data() + source.where.bytes);

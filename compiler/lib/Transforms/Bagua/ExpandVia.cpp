@@ -71,6 +71,30 @@ Value gatherBucket(OpBuilder &builder, Location loc, Value shard, FlatSymbolRefA
   return ir::ConcatOp::create(builder, loc, all);
 }
 
+/// Ranks of `group`.
+Value groupSize(OpBuilder &builder, Location loc, ir::Group group) {
+  switch (group) {
+  case ir::Group::World:
+    return ir::WorldOp::create(builder, loc);
+  case ir::Group::Node:
+    return ir::LocalSizeOp::create(builder, loc);
+  case ir::Group::Cross:
+    return ir::NodesOp::create(builder, loc);
+  }
+  llvm_unreachable("all groups");
+}
+
+/// The reduction of what every rank has for the same elements: nothing is shared out.
+Value gatherAndReduce(OpBuilder &builder, Location loc, ir::ReduceKind kind, Value input,
+                      FlatSymbolRefAttr group, ir::CodecAttrInterface codec) {
+  if (codec)
+    input = ir::EncodeOp::create(builder, loc, input, codec);
+  Value all = ir::AllGatherOp::create(builder, loc, input, group);
+  if (codec)
+    all = ir::DecodeOp::create(builder, loc, all);
+  return ir::ReduceOp::create(builder, loc, kind, all);
+}
+
 struct ExpandVia final : impl::ExpandViaBase<ExpandVia> {
   using ExpandViaBase::ExpandViaBase;
   void runOnOperation() override {
@@ -94,23 +118,26 @@ void expandAllReduce(ir::AllReduceOp op) {
   OpBuilder builder(op);
   Location loc = op.getLoc();
   Value input = op.getInput();
-  FlatSymbolRefAttr group = op.getGroupAttr();
-  if (!group)
-    group = FlatSymbolRefAttr::get(op.getContext(), ir::kWorldGroup);
-  if (ir::isScalar(input.getType())) { // Nothing to share out.
-    Value all = ir::AllGatherOp::create(builder, loc, input, group);
-    Value reduced = ir::ReduceOp::create(builder, loc, op.getKind(), all);
+  FlatSymbolRefAttr group = ir::groupAttr(op.getContext(), op.getReductionGroup());
+  ir::CodecAttrInterface codec = op.getCodec().value_or(nullptr);
+  bool isBucket = ir::isBucket(input.getType());
+  if (!isBucket && !codec) { // Of a group of one, reduce is the identity.
+    Value reduced = gatherAndReduce(builder, loc, op.getKind(), input, group, codec);
     op.getResult().replaceAllUsesWith(reduced);
     op.erase();
     return;
   }
-  ir::CodecAttrInterface codec = op.getCodec().value_or(nullptr);
-  Value world = ir::WorldOp::create(builder, loc);
+  Value size = groupSize(builder, loc, op.getReductionGroup());
   Value one = arith::ConstantIndexOp::create(builder, loc, 1);
-  Value many = arith::CmpIOp::create(builder, loc, arith::CmpIPredicate::ugt, world, one);
+  Value many = arith::CmpIOp::create(builder, loc, arith::CmpIPredicate::ugt, size, one);
   auto branch = scf::IfOp::create(
       builder, loc, many,
       [&](OpBuilder &inner, Location) {
+        if (!isBucket) {
+          scf::YieldOp::create(inner, loc,
+                               gatherAndReduce(inner, loc, op.getKind(), input, group, codec));
+          return;
+        }
         Value shard =
             reduceShard(inner, loc, op.getKind(), input, group, codec, op.getWorkerAttr());
         scf::YieldOp::create(inner, loc,

@@ -19,7 +19,7 @@ namespace {
 
 bool holds(arith::CmpIPredicate predicate, int64_t a, int64_t b) {
   using Predicate =
-      arith::CmpIPredicate; // World sizes and what they are compared with are not negative.
+      arith::CmpIPredicate; // Sizes of groups and what they are compared with are not negative.
   switch (predicate) {
   case Predicate::eq:
     return a == b;
@@ -99,33 +99,48 @@ private:
 
 } // namespace
 
-bool hasPeers(Operation *op) {
+bool hasPeers(Operation *op, ir::Group group) {
+  using ir::Group;
   for (Region *region = op->getParentRegion(); region; region = region->getParentRegion())
-    if (auto branch = dyn_cast<scf::IfOp>(region->getParentOp()))
-      if (impliesMany(branch.getCondition(), region == &branch.getThenRegion()))
-        return true;
+    if (auto branch = dyn_cast<scf::IfOp>(region->getParentOp())) {
+      bool taken = region == &branch.getThenRegion();
+      for (Group of : {Group::World, Group::Node, Group::Cross})
+        if ((group == Group::World || group == of) && impliesMany(branch.getCondition(), taken, of))
+          return true;
+    }
   return false;
 }
 
-bool impliesMany(Value condition, bool holdsTrue) {
+static bool isSize(Value value, ir::Group group) {
+  Operation *op = value.getDefiningOp();
+  switch (group) {
+  case ir::Group::World:
+    return isa_and_nonnull<ir::WorldOp>(op);
+  case ir::Group::Node:
+    return isa_and_nonnull<ir::LocalSizeOp>(op);
+  case ir::Group::Cross:
+    return isa_and_nonnull<ir::NodesOp>(op);
+  }
+  llvm_unreachable("all groups");
+}
+
+bool impliesMany(Value condition, bool holdsTrue, ir::Group group) {
   Operation *op = condition.getDefiningOp();
   if (auto compare = dyn_cast_or_null<arith::CmpIOp>(op)) {
     Value left = compare.getLhs(), right = compare.getRhs();
-    bool worldLeft = left.getDefiningOp<ir::WorldOp>() != nullptr;
-    if (!worldLeft && !right.getDefiningOp<ir::WorldOp>())
+    bool sizeLeft = isSize(left, group);
+    if (!sizeLeft && !isSize(right, group))
       return false;
-    std::optional<int64_t> constant = getConstantIntValue(worldLeft ? right : left);
+    std::optional<int64_t> constant = getConstantIntValue(sizeLeft ? right : left);
     if (!constant || *constant < 0)
       return false;
-    // A world has at least one rank: what does not hold for one holds for two or more only.
-    int64_t a = worldLeft ? 1 : *constant, b = worldLeft ? *constant : 1;
+    // A group has at least one rank: what does not hold for one holds for two or more only.
+    int64_t a = sizeLeft ? 1 : *constant, b = sizeLeft ? *constant : 1;
     return holds(compare.getPredicate(), a, b) != holdsTrue;
   }
-  if (holdsTrue && isa_and_nonnull<arith::AndIOp>(op))
-    return impliesMany(op->getOperand(0), true) || impliesMany(op->getOperand(1), true);
-  if (!holdsTrue && isa_and_nonnull<arith::OrIOp>(op))
-    return impliesMany(op->getOperand(0), false) || impliesMany(op->getOperand(1), false);
-  return false;
+  bool joins = holdsTrue ? isa_and_nonnull<arith::AndIOp>(op) : isa_and_nonnull<arith::OrIOp>(op);
+  return joins && (impliesMany(op->getOperand(0), holdsTrue, group) ||
+                   impliesMany(op->getOperand(1), holdsTrue, group));
 }
 
 } // namespace bagua::compiler

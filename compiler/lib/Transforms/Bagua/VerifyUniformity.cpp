@@ -36,8 +36,10 @@ private:
           return failure();
         continue;
       }
-      bool uniform = isa<ir::WorldOp, ir::StepOp, ir::ToF64Op, ir::PowerOp>(op) ||
-                     isa_and_nonnull<arith::ArithDialect>(op.getDialect());
+      bool uniform =
+          isa<ir::WorldOp, ir::LocalSizeOp, ir::NodesOp, ir::StepOp, ir::ToF64Op, ir::PowerOp>(
+              op) ||
+          isa_and_nonnull<arith::ArithDialect>(op.getDialect());
       if (failed(verifyShared(op)))
         return failure();
       Operation *cause = uniform ? causeAmong(op.getOperands()) : &op;
@@ -54,8 +56,8 @@ private:
       return success();
     InFlightDiagnostic diagnostic =
         op->emitOpError() << "expects " << what
-                          << " that is the same on all ranks, from bagua.world, bagua.step, "
-                             "parameters and constants";
+                          << " that is the same on all ranks, from bagua.world, bagua.local_size, "
+                             "bagua.nodes, bagua.step, parameters and constants";
     diagnostic.attachNote(cause->getLoc()) << "got one that depends on " << cause->getName();
     return diagnostic;
   }

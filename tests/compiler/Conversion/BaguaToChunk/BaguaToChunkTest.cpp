@@ -79,7 +79,20 @@ TEST_P(BaguaToChunkTest, MeansTheSameAtEveryLevel) {
   chunk->walk(
       [&](ir::chunk::ScheduleOp schedule) { acceptsF64 = schedule.getDtypes().size() == 2; });
 
-  for (int64_t world : {1, 2, 3, 4, 5, 8})
+  bool countsNodes = chunk
+                         ->walk([](mlir::Operation *op) {
+                           return mlir::isa<ir::chunk::LocalSizeOp, ir::chunk::NodesOp>(op)
+                                      ? mlir::WalkResult::interrupt()
+                                      : mlir::WalkResult::advance();
+                         })
+                         .wasInterrupted();
+  std::vector<std::pair<int64_t, int64_t>> layouts; // Ranks, and ranks of a node.
+  for (int64_t world : {1, 2, 3, 4, 5, 6, 8})
+    for (int64_t local = 1; local <= world; ++local)
+      if (countsNodes ? world % local == 0 : world == local && world != 6)
+        layouts.emplace_back(world, local);
+
+  for (auto [world, local] : layouts)
     for (int64_t length : {int64_t{0}, int64_t{1}, int64_t{31}, grain - 1, grain, grain + 1,
                            3 * grain + 7, int64_t{1009}})
       for (kernels::DType dtype : {kernels::DType::F32, kernels::DType::F64}) {
@@ -87,6 +100,7 @@ TEST_P(BaguaToChunkTest, MeansTheSameAtEveryLevel) {
           continue;
         Inputs inputs;
         inputs.world = world;
+        inputs.localSize = local;
         inputs.length = length;
         inputs.dtype = dtype;
         inputs.firstStep = (world + length) % 3;
@@ -95,8 +109,8 @@ TEST_P(BaguaToChunkTest, MeansTheSameAtEveryLevel) {
           fillFiniteInputs(inputs, /*seed=*/length + 1, fill);
         else
           fillInputs(inputs, /*seed=*/length + 1, fill);
-        std::string where = "world " + std::to_string(world) + ", length " +
-                            std::to_string(length) +
+        std::string where = "world " + std::to_string(world) + ", " + std::to_string(local) +
+                            " per node, length " + std::to_string(length) +
                             (dtype == kernels::DType::F32 ? ", f32" : ", f64");
         mlir::FailureOr<Outputs> expected = interpretBagua(*module, inputs);
         ASSERT_TRUE(mlir::succeeded(expected)) << where << "\n" << ir_.diagnostics();

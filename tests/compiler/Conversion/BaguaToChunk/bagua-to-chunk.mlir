@@ -104,3 +104,31 @@ bagua.algorithm @grain {
     bagua.update weight = %w at before_update
   }
 }
+
+// -----
+
+// Within the node, and across the nodes: parts of the gradient are counted by the node, moves rotate in the groups.
+// CHECK-LABEL: chunk.schedule @by_node grain 1 accepts [f32, f64]
+//       CHECK:   %[[S:.*]] = chunk.local_size
+//       CHECK:   %[[IN:.*]] = chunk.slots %[[S]]
+//       CHECK:   %[[L:.*]] = chunk.local_rank
+//       CHECK:   %[[K:.*]] = chunk.nodes
+//       CHECK:   %[[ACROSS:.*]] = chunk.slots %[[K]]
+//       CHECK:   %[[D:.*]] = chunk.node
+//       CHECK:   chunk.for %[[H:.*]] = %{{.*}} to %[[S]] {
+//       CHECK:     %[[PART:.*]] = chunk.range %{{.*}}[{{.*}}] part(%{{.*}}) of node
+//       CHECK:     chunk.move %[[PART]] to node_rotate(%[[H]]) into %[[IN]][%[[L]]]
+//       CHECK:   chunk.gather %{{.*}} = %{{.*}} to %[[S]]
+//       CHECK:   chunk.for %[[J:.*]] = %{{.*}} to %[[K]] {
+//       CHECK:     chunk.move %{{.*}} to cross_rotate(%[[J]]) into %[[ACROSS]][%[[D]]]
+//       CHECK:   chunk.gather %{{.*}} = %{{.*}} to %[[K]]
+!shard = tensor<?xf32, #bagua.shard<@node>>
+bagua.algorithm @by_node {
+  bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
+    %mine = bagua.reduce_scatter sum %g over @node
+    %sum = bagua.all_reduce sum %mine : !shard over @cross
+    %all = bagua.all_gather %sum : !shard over @node
+    %new = bagua.concat %all : !bagua.per<@node, !shard>
+    bagua.update gradient = %new
+  }
+}

@@ -9,15 +9,28 @@
 namespace bagua::test {
 namespace {
 
-/// Writes a program out of phases that move, reduce, copy and wait, in loops and under conditions,
-/// of the step too; one buffer is a state.
+/// How a program names a group: its size, the rank's place in it, what a move is to, …
+struct GroupNames {
+  const char *size, *place, *last, *many, *more, *map, *of;
+  const char *own; ///< Prefix of the size of the rank's own shard.
+};
+constexpr GroupNames kGroups[] = {
+    {"%n", "%r", "%last", "%many", "%more", "rotate", "", "r"},
+    {"%s", "%l", "%s_last", "%s_many", "%s_more", "node_rotate", " of node", "l"},
+    {"%k", "%d", "%k_last", "%k_many", "%k_more", "cross_rotate", " of cross", "d"},
+};
+
+/// Writes a program out of phases that move, reduce, copy and wait, in the world, a node or across
+/// the nodes, in loops and under conditions, of the step too; one buffer is a state.
 class Generator {
 public:
   explicit Generator(uint64_t seed) : random_(seed) {}
 
   std::string program() {
-    for (const char *prefix : {"r"})
-      shard(prefix, "%r", 4);
+    for (const GroupNames &group : kGroups) {
+      group_ = &group;
+      shard(group.own, group.place, 4);
+    }
     std::string own = std::move(body_);
     body_.clear();
     int phases = 2 + pick(4);
@@ -36,6 +49,16 @@ public:
     %last = arith.subi %n, %one : index
     %many = arith.cmpi ugt, %n, %one : index
     %more = arith.cmpi ugt, %n, %two : index
+    %s = chunk.local_size
+    %l = chunk.local_rank
+    %s_last = arith.subi %s, %one : index
+    %s_many = arith.cmpi ugt, %s, %one : index
+    %s_more = arith.cmpi ugt, %s, %two : index
+    %k = chunk.nodes
+    %d = chunk.node
+    %k_last = arith.subi %k, %one : index
+    %k_many = arith.cmpi ugt, %k, %one : index
+    %k_more = arith.cmpi ugt, %k, %two : index
     %b0 = chunk.job gradient
     %b1 = chunk.scratch %bytes
     %b2 = chunk.scratch %bytes
@@ -79,10 +102,10 @@ private:
       line(indent, "%" + p + "_" + result + " = arith." + kind + " " + a + ", " + b + " : index");
     };
     op("l", "muli", index, "%len");
-    op("b", "floordivsi", "%" + p + "_l", "%n");
+    op("b", "floordivsi", "%" + p + "_l", group_->size);
     op("x", "addi", index, "%one");
     op("xl", "muli", "%" + p + "_x", "%len");
-    op("e", "floordivsi", "%" + p + "_xl", "%n");
+    op("e", "floordivsi", "%" + p + "_xl", group_->size);
     op("count", "subi", "%" + p + "_e", "%" + p + "_b");
     op("offset", "muli", "%" + p + "_b", "%eb");
     op("bytes", "muli", "%" + p + "_count", "%eb");
@@ -92,7 +115,7 @@ private:
     std::string range = name("x");
     // Without a number now and then: the lowering must then wait for everything.
     line(indent, range + " = chunk.range " + buffer + "[%" + p + "_offset, %" + p + "_bytes]" +
-                     (pick(4) ? " part(" + index + ")" : ""));
+                     (pick(4) ? " part(" + index + ")" + group_->of : ""));
     return range;
   }
   std::string whole(const std::string &buffer, int indent) {
@@ -116,17 +139,17 @@ private:
     line(indent, "chunk.launch \"" + kernel + "\" count " + count + " ins(" + names + " : " +
                      types + ") outs(" + output + " : !chunk.range)");
   }
-  /// (r + sign * variable) mod n.
+  /// (place + sign * variable) mod the group's size.
   std::string rotated(const std::string &variable, bool minus, int indent) {
     std::string sum = name("t"), index = name("t");
     if (minus) {
       std::string up = name("t");
-      line(indent, up + " = arith.addi %r, %n : index");
+      line(indent, up + " = arith.addi " + group_->place + ", " + group_->size + " : index");
       line(indent, sum + " = arith.subi " + up + ", " + variable + " : index");
     } else {
-      line(indent, sum + " = arith.addi %r, " + variable + " : index");
+      line(indent, sum + " = arith.addi " + group_->place + ", " + variable + " : index");
     }
-    line(indent, index + " = arith.remsi " + sum + ", %n : index");
+    line(indent, index + " = arith.remsi " + sum + ", " + group_->size + " : index");
     return index;
   }
 
@@ -155,6 +178,7 @@ private:
   }
 
   void phase(int indent) {
+    group_ = &kGroups[pick(2) ? 0 : pick(3)];
     switch (pick(8)) {
     case 7:
       return partner(indent);
@@ -178,57 +202,62 @@ private:
 
   /// Shards to their owners, who sum them.
   void scatter(int indent) {
+    std::string n = group_->size, me = group_->place, mine = std::string("%") + group_->own;
     std::string from = source(), to = buffer(), in = pool(), k = name("k"), p = name("p"),
                 t = "t" + std::to_string(count_++);
-    line(indent, "chunk.for " + k + " = %one to %n {");
+    line(indent, "chunk.for " + k + " = %one to " + n + " {");
     std::string index = rotated(k, false, indent + 2);
     shard(t, index, indent + 2);
     std::string x = part(from, t, index, indent + 2);
     bool bySender =
         pick(4); // Else: meaningful for odd worlds only; a few programs mean nothing then.
-    std::string slot = bySender ? "%r" : rotated(k, true, indent + 2);
-    line(indent + 2, "chunk.move " + x + " to rotate(" + k + ") into " + in + "[" + slot + "]");
+    std::string slot = bySender ? me : rotated(k, true, indent + 2);
+    line(indent + 2,
+         "chunk.move " + x + " to " + group_->map + "(" + k + ") into " + in + "[" + slot + "]");
     line(indent, "}");
     if (pick(3) == 0)
       local(indent);
-    std::string own = part(from, "r", "%r", indent), target = part(to, "r", "%r", indent);
+    std::string own = part(from, group_->own, me, indent),
+                target = part(to, group_->own, me, indent);
     if (bySender) {
       std::string list = name("l"), other = name("c"), same = name("c"), v = name("v");
-      line(indent, list + " = chunk.gather " + p + " = %zero to %n {");
-      line(indent + 2, same + " = arith.cmpi eq, " + p + ", %r : index");
-      line(indent + 2, other + " = arith.cmpi ne, " + p + ", %r : index");
-      line(indent + 2, v + " = chunk.view " + in + "[" + p + "][%zero, %r_bytes]");
+      line(indent, list + " = chunk.gather " + p + " = %zero to " + n + " {");
+      line(indent + 2, same + " = arith.cmpi eq, " + p + ", " + me + " : index");
+      line(indent + 2, other + " = arith.cmpi ne, " + p + ", " + me + " : index");
+      line(indent + 2, v + " = chunk.view " + in + "[" + p + "][%zero, " + mine + "_bytes]");
       line(indent + 2, "chunk.yield " + own + " when " + same + ", " + v + " when " + other);
       line(indent, "}");
-      launch(indent, "reduce_sum", "%r_count", {list}, target, "!chunk.ranges");
+      launch(indent, "reduce_sum", mine + "_count", {list}, target, "!chunk.ranges");
     } else { // Slots by (sender - k): some order, each message once.
       std::string k2 = name("k"), v = name("v"), back = name("t"), up = name("t"), at = name("t"),
                   twice = name("t");
-      line(indent, "chunk.for " + k2 + " = %one to %n {");
+      line(indent, "chunk.for " + k2 + " = %one to " + n + " {");
       line(indent + 2, twice + " = arith.addi " + k2 + ", " + k2 + " : index");
-      line(indent + 2, back + " = arith.remsi " + twice + ", %n : index");
-      line(indent + 2, up + " = arith.addi %r, %n : index");
+      line(indent + 2, back + " = arith.remsi " + twice + ", " + n + " : index");
+      line(indent + 2, up + " = arith.addi " + me + ", " + n + " : index");
       line(indent + 2, at + " = arith.subi " + up + ", " + back + " : index");
       std::string slot2 = name("t");
-      line(indent + 2, slot2 + " = arith.remsi " + at + ", %n : index");
-      line(indent + 2, v + " = chunk.view " + in + "[" + slot2 + "][%zero, %r_bytes]");
-      launch(indent + 2, "reduce_sum", "%r_count", {v, target}, target);
+      line(indent + 2, slot2 + " = arith.remsi " + at + ", " + n + " : index");
+      line(indent + 2, v + " = chunk.view " + in + "[" + slot2 + "][%zero, " + mine + "_bytes]");
+      launch(indent + 2, "reduce_sum", mine + "_count", {v, target}, target);
       line(indent, "}");
     }
   }
 
   /// Own shards to all, who copy them.
   void gather(int indent) {
+    std::string n = group_->size, me = group_->place;
     std::string from = source(), to = buffer(), in = pool(), k = name("k"), p = name("p"),
                 other = name("c"), q = "q" + std::to_string(count_++), v = name("v");
-    std::string own = part(from, "r", "%r", indent);
-    line(indent, "chunk.for " + k + " = %one to %n {");
-    line(indent + 2, "chunk.move " + own + " to rotate(" + k + ") into " + in + "[%r]");
+    std::string own = part(from, group_->own, me, indent);
+    line(indent, "chunk.for " + k + " = %one to " + n + " {");
+    line(indent + 2,
+         "chunk.move " + own + " to " + group_->map + "(" + k + ") into " + in + "[" + me + "]");
     line(indent, "}");
     if (pick(3) == 0)
       local(indent);
-    line(indent, "chunk.for " + p + " = %zero to %n {");
-    line(indent + 2, other + " = arith.cmpi ne, " + p + ", %r : index");
+    line(indent, "chunk.for " + p + " = %zero to " + n + " {");
+    line(indent + 2, other + " = arith.cmpi ne, " + p + ", " + me + " : index");
     line(indent + 2, "chunk.if " + other + " {");
     shard(q, p, indent + 4);
     std::string y = part(to, q, p, indent + 4);
@@ -240,18 +269,20 @@ private:
 
   /// n - 1 steps around the ring, a shard each.
   void ring(int indent) {
+    std::string n = group_->size, me = group_->place;
     std::string b = buffer(), in = pool(), s = name("s"), slot = name("t"), next = name("t"),
                 t = "t" + std::to_string(count_++), u = "u" + std::to_string(count_++),
                 v = name("v");
-    line(indent, "chunk.for " + s + " = %zero to %last {");
-    line(indent + 2, slot + " = arith.remsi " + s + ", " + (pick(2) ? "%n" : "%one") + " : index");
+    line(indent, "chunk.for " + s + " = %zero to " + group_->last + " {");
+    line(indent + 2, slot + " = arith.remsi " + s + ", " + (pick(2) ? n : "%one") + " : index");
     std::string index = rotated(s, true, indent + 2);
     shard(t, index, indent + 2);
     line(indent + 2, next + " = arith.addi " + s + ", %one : index");
     std::string before = rotated(next, true, indent + 2);
     shard(u, before, indent + 2);
     std::string x = part(b, t, index, indent + 2), y = part(b, u, before, indent + 2);
-    line(indent + 2, "chunk.move " + x + " to rotate(%one) into " + in + "[" + slot + "]");
+    line(indent + 2,
+         "chunk.move " + x + " to " + group_->map + "(%one) into " + in + "[" + slot + "]");
     line(indent + 2, v + " = chunk.view " + in + "[" + slot + "][%zero, %" + u + "_bytes]");
     launch(indent + 2, "reduce_sum", "%" + u + "_count", {v, y}, y);
     line(indent, "}");
@@ -261,11 +292,12 @@ private:
   void neighbour(int indent) {
     std::string from = source(), to = buffer(), in = pool(), v = name("v"), v2 = name("v");
     std::string x = whole(from, indent), y = whole(to, indent);
-    line(indent, "chunk.if %many {");
-    line(indent + 2, "chunk.move " + x + " to rotate(%one) into " + in + "[%zero]");
+    line(indent, std::string("chunk.if ") + group_->many + " {");
+    line(indent + 2, "chunk.move " + x + " to " + group_->map + "(%one) into " + in + "[%zero]");
     line(indent + 2, v + " = chunk.view " + in + "[%zero][%zero, %bytes]");
-    line(indent + 2, "chunk.if %more {");
-    line(indent + 4, "chunk.move " + x + " to rotate(%last) into " + in + "[%one]");
+    line(indent + 2, std::string("chunk.if ") + group_->more + " {");
+    line(indent + 4,
+         "chunk.move " + x + " to " + group_->map + "(" + group_->last + ") into " + in + "[%one]");
     line(indent + 4, v2 + " = chunk.view " + in + "[%one][%zero, %bytes]");
     launch(indent + 4, "reduce_sum", "%len", {v, v2}, y);
     line(indent + 2, "} else {");
@@ -301,7 +333,7 @@ private:
       return launch(indent, "copy", "%len", {x}, y);
     }
     case 1: {
-      line(indent, "chunk.for " + p + " = %zero to %n {");
+      line(indent, "chunk.for " + p + " = %zero to " + group_->size + " {");
       shard(q, p, indent + 2);
       std::string x = part(from, q, p, indent + 2), y = part(to, q, p, indent + 2);
       launch(indent + 2, "reduce_sum", "%" + q + "_count", {x, y}, y);
@@ -311,8 +343,9 @@ private:
     default:
       line(indent, first + " = arith.cmpi eq, %r, %zero : index");
       line(indent, "chunk.if " + first + " {");
-      std::string x = part(from, "r", "%r", indent + 2), y = part(to, "r", "%r", indent + 2);
-      launch(indent + 2, "reduce_sum", "%r_count", {x, y}, y);
+      std::string x = part(from, group_->own, group_->place, indent + 2),
+                  y = part(to, group_->own, group_->place, indent + 2);
+      launch(indent + 2, "reduce_sum", std::string("%") + group_->own + "_count", {x, y}, y);
       line(indent, "}");
     }
   }
@@ -320,6 +353,7 @@ private:
   std::mt19937_64 random_;
   std::string declarations_, body_;
   int count_ = 0, depth_ = 0;
+  const GroupNames *group_ = kGroups; ///< Of the phase.
 };
 
 TEST(RandomProgramsTest, LoweredKeepMeaningAndAreProven) {
@@ -339,10 +373,20 @@ TEST(RandomProgramsTest, LoweredKeepMeaningAndAreProven) {
     ASSERT_TRUE(module) << ir.diagnostics() << text;
     std::vector<std::pair<Inputs, compiler::Outputs>> runs;
     bool accepted = true;
-    for (int64_t world : {1, 2, 3, 4})
+    for (auto [world, local] : {std::pair<int64_t, int64_t>{1, 1},
+                                {2, 2},
+                                {2, 1},
+                                {3, 3},
+                                {3, 1},
+                                {4, 4},
+                                {4, 2},
+                                {4, 1},
+                                {6, 3},
+                                {6, 2}})
       for (int64_t length : {1, 4, 23}) {
         Inputs inputs = inputsOf<float>(world, length);
-        inputs.steps = 3;
+        inputs.localSize = local;
+        inputs.steps = world > 4 ? 1 : 3;
         fillInputs(inputs, seed, compiler::Fill::Normal);
         if (!accepted)
           continue;
@@ -364,7 +408,8 @@ TEST(RandomProgramsTest, LoweredKeepMeaningAndAreProven) {
     }
     ++lowered;
     for (auto &[inputs, expected] : runs) {
-      SCOPED_TRACE(testing::Message() << "world " << inputs.world << ", length " << inputs.length);
+      SCOPED_TRACE(testing::Message() << "world " << inputs.world << ", " << inputs.localSize
+                                      << " per node, length " << inputs.length);
       checkLowered<float>(ir, *low, inputs, expected, /*withCost=*/false);
     }
     compiler::CheckOptions options;

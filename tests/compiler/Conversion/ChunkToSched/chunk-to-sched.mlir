@@ -1,6 +1,7 @@
 // RUN: bagua-opt %S/../../../dialect/Chunk/gradient-allreduce.mlir --chunk-to-sched | FileCheck %s --check-prefix=ALLREDUCE
 // RUN: bagua-opt %S/../../../dialect/Chunk/decentralized.mlir --chunk-to-sched | FileCheck %s --check-prefix=DECENTRALIZED
 // RUN: bagua-opt %s --chunk-to-sched | FileCheck %s
+// RUN: bagua-opt %algorithms/hierarchical_allreduce.mlir --emit=sched | FileCheck %s --check-prefix=NODES
 
 // Receives first: they never wait for a slot. The owner waits for each of the others' shards; a send of the mean
 // for the reduction; the copy of shard p for the arrival of p, and for the one send whose bytes it overwrites:
@@ -38,6 +39,25 @@
 // DECENTRALIZED: %[[B:.*]] = sched.event %[[TO_LEFT]][%c0] when %[[DISTINCT]]
 // DECENTRALIZED: sched.launch "copy" {{.*}} after(%[[A]], %[[B]] : !sched.event, !sched.event)
 
+// In a node, places count modulo its size: the copy of a shard waits for its arrival, and for the one send of the
+// first round whose bytes it overwrites. Peers are node · size + place.
+// NODES: %[[S:.*]] = sched.local_size
+// NODES: %[[L:.*]] = sched.local_rank
+// NODES: %[[R:.*]] = sched.rank
+// NODES: %[[D:.*]] = arith.floordivsi %[[R]], %[[S]] : index
+// NODES: %[[L_S:.*]] = arith.addi %[[L]], %[[S]] : index
+// NODES: %[[FROM:.*]] = arith.remsi %{{.*}}, %[[S]] : index
+// NODES: %[[NODE:.*]] = arith.muli %[[D]], %[[S]] : index
+// NODES: %[[PEER:.*]] = arith.addi %[[NODE]], %[[FROM]] : index
+// NODES: sched.recv %{{.*}}[%[[FROM]]] bytes %{{.*}} from %[[PEER]] channel 0
+// NODES: sched.send %[[G:.*]][%{{.*}}] to %{{.*}} channel 0 signals %[[SENT:.*]][%{{.*}}]
+// NODES: sched.for %[[H:.*]] = %c1 to %[[S]] {
+// NODES:   sched.event
+// NODES:   %[[S_H:.*]] = arith.subi %[[S]], %[[H]] : index
+// NODES:   %[[TO:.*]] = arith.remsi %[[S_H]], %[[S]] : index
+// NODES:   sched.event %[[SENT]][%[[TO]]]{{$}}
+// NODES:   sched.launch "copy" {{.*}} after(%{{.*}}, %{{.*}} : !sched.event, !sched.event){{$}}
+
 // Parameters and attributes survive. A launch on some ranks only: the send waits for it there, and for no one
 // else's. What follows the gate on the net queue waits for it.
 // CHECK-LABEL: sched.schedule @guarded grain 8 accepts [f32] owns_update {
@@ -73,5 +93,51 @@ chunk.schedule @guarded grain 8 accepts [f32] owns_update {
       chunk.move %y to rotate(%one) into %in[%zero]
     }
     chunk.cost rounds %one wire_bytes %bytes
+  }
+}
+
+// Parts of two groups say nothing of each other, whatever their numbers: the write waits for every send. Of one group
+// it waits for none, as what travels is the others'.
+// CHECK-LABEL: sched.schedule @parts_of_two_groups
+//       CHECK:   sched.send %[[G:.*]][%{{.*}}] to %{{.*}} channel 0 signals %[[SENT:.*]][%{{.*}}]
+//       CHECK:   %[[ALL:.*]] = sched.gather %[[P:.*]] = %c1 to %[[N:.*]] {
+//       CHECK:     sched.event %[[SENT]][%[[P]]]{{$}}
+//       CHECK:   sched.launch "copy" {{.*}} after(%[[ALL]] : !sched.event_list){{$}}
+//       CHECK:   sched.launch "copy" {{.*}} outs(%{{.*}} : !sched.range){{$}}
+chunk.schedule @parts_of_two_groups grain 1 accepts [f32] {
+  chunk.program @p on gradient {
+    %zero = arith.constant 0 : index
+    %one = arith.constant 1 : index
+    %n = chunk.world
+    %s = chunk.local_size
+    %l = chunk.local_rank
+    %len = chunk.length
+    %eb = chunk.element_bytes
+    %part = arith.floordivsi %len, %n : index
+    %size = arith.muli %part, %eb : index
+    %of_node = arith.floordivsi %len, %s : index
+    %node_size = arith.muli %of_node, %eb : index
+    %total = arith.muli %n, %size : index
+    %g = chunk.job gradient
+    %x = chunk.scratch %node_size
+    %in = chunk.slots %n, %size
+    chunk.forall %r {
+      chunk.for %k = %one to %n {
+        %up = arith.addi %r, %k : index
+        %p = arith.remsi %up, %n : index
+        %offset = arith.muli %p, %size : index
+        %from = chunk.range %g[%offset, %size] part(%p)
+        chunk.move %from to rotate(%k) into %in[%r]
+      }
+      %mine = arith.muli %l, %node_size : index
+      %y = chunk.range %x[%zero, %node_size]
+      %node = chunk.range %g[%mine, %node_size] part(%l) of node
+      chunk.launch "copy" count %of_node ins(%y : !chunk.range) outs(%node : !chunk.range)
+      %own = arith.muli %r, %size : index
+      %z = chunk.range %x[%zero, %size]
+      %world = chunk.range %g[%own, %size] part(%r)
+      chunk.launch "copy" count %part ins(%z : !chunk.range) outs(%world : !chunk.range)
+    }
+    chunk.cost rounds %one wire_bytes %total
   }
 }

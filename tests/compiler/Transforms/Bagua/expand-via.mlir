@@ -90,3 +90,49 @@ bagua.algorithm @remember_worker {
     bagua.update gradient = %mean
   }
 }
+
+// Over a group, too: in a group of one nothing is lost, and the state stays.
+// CHECK-LABEL: bagua.algorithm @remember_across
+//       CHECK:   %[[K:.*]] = bagua.nodes
+//       CHECK:   %[[MANY:.*]] = arith.cmpi ugt, %[[K]]
+//       CHECK:   scf.if %[[MANY]]
+//  CHECK-NEXT:     bagua.read @e
+//       CHECK:     bagua.split %{{.*}} over @cross
+//       CHECK:     bagua.update @e =
+//       CHECK:     bagua.all_to_all %{{.*}} over @cross
+//       CHECK:   } else {
+bagua.algorithm @remember_across {
+  bagua.state @e : bucket = 0.0
+  bagua.on gradient(%g: !bucket) {
+    %mean = bagua.all_reduce mean %g over @cross via #mm remember @e
+    bagua.update gradient = %mean
+  }
+}
+
+// A shard of the node is not cut again across the nodes: whoever has it on another node sends all of it.
+// CHECK-LABEL: bagua.algorithm @across
+//       CHECK:   %[[MINE:.*]] = bagua.reduce_scatter sum %{{.*}} over @node
+//       CHECK:   %[[K:.*]] = bagua.nodes
+//       CHECK:   %[[MANY:.*]] = arith.cmpi ugt, %[[K]], %{{.*}} : index
+//       CHECK:   %[[SUM:.*]] = scf.if %[[MANY]] -> (tensor<?xf32, #bagua.shard<@node>>) {
+//  CHECK-NEXT:     %[[Q:.*]] = bagua.encode %[[MINE]] : {{.*}} with #[[$MM]]
+//  CHECK-NEXT:     %[[ALL:.*]] = bagua.all_gather %[[Q]] : {{.*}} over @cross
+//  CHECK-NEXT:     %[[VALUES:.*]] = bagua.decode %[[ALL]]
+//  CHECK-NEXT:     %[[REDUCED:.*]] = bagua.reduce sum %[[VALUES]]
+//  CHECK-NEXT:     scf.yield %[[REDUCED]]
+//  CHECK-NEXT:   } else {
+//  CHECK-NEXT:     scf.yield %[[MINE]]
+// Within the node, its size decides.
+//       CHECK:   %[[S:.*]] = bagua.local_size
+//       CHECK:   arith.cmpi ugt, %[[S]]
+//       CHECK:   bagua.split %{{.*}} over @node
+bagua.algorithm @across {
+  bagua.on gradient(%g: !bucket) {
+    %mine = bagua.reduce_scatter sum %g over @node
+    %sum = bagua.all_reduce sum %mine : tensor<?xf32, #bagua.shard<@node>> over @cross via #mm
+    %all = bagua.all_gather %sum : tensor<?xf32, #bagua.shard<@node>> over @node
+    %whole = bagua.concat %all : !bagua.per<@node, tensor<?xf32, #bagua.shard<@node>>>
+    %again = bagua.all_reduce mean %whole over @node via #mm
+    bagua.update gradient = %again
+  }
+}

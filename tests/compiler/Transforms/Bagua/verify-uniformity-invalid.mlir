@@ -7,7 +7,7 @@ bagua.algorithm @negative_rank_in_condition {
     %r = bagua.rank
     %zero = arith.constant 0 : index
     %first = arith.cmpi eq, %r, %zero : index
-    // expected-error@+1 {{'scf.if' op expects a condition that is the same on all ranks, from bagua.world, bagua.step, parameters and constants}}
+    // expected-error@+1 {{'scf.if' op expects a condition that is the same on all ranks, from bagua.world, bagua.local_size, bagua.nodes, bagua.step, parameters and constants}}
     scf.if %first {
       %mean = bagua.all_reduce mean %g
       bagua.update gradient = %mean

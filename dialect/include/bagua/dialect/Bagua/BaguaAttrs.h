@@ -35,10 +35,22 @@ enum class PeerMap : uint8_t {
 
 namespace bagua::ir {
 
-/// The built-in group of all ranks.
-inline constexpr llvm::StringLiteral kWorldGroup = "world";
+/// The built-in groups (SPEC.md, D2): all ranks, those of this rank's node, and those that have its
+/// local rank.
+enum class Group : uint8_t { World, Node, Cross };
 
-/// Emits an error unless `group` names a group that this version supports.
+std::optional<Group> groupNamed(llvm::StringRef name);
+/// `group` is verified.
+inline Group groupOf(mlir::FlatSymbolRefAttr group) { return *groupNamed(group.getValue()); }
+mlir::FlatSymbolRefAttr groupAttr(mlir::MLIRContext *context, Group group);
+
+/// True if ranks of one group `over` have the same place in their groups `of`, and so shards of
+/// equal elements: the node and the cross group.
+inline bool alignsShards(Group over, Group of) {
+  return over != of && over != Group::World && of != Group::World;
+}
+
+/// Emits an error unless `group` names a group.
 llvm::LogicalResult verifyGroup(llvm::function_ref<mlir::InFlightDiagnostic()> emitError,
                                 mlir::FlatSymbolRefAttr group);
 

@@ -172,6 +172,20 @@ def Bagua_WorldOp : Bagua_HandlerOp<"world", [Pure]> {
   let assemblyFormat = "attr-dict";
 }
 
+def Bagua_NodesOp : Bagua_HandlerOp<"nodes", [Pure]> {
+  let summary = "Number of nodes, which is the size of the group `@cross`; the same on every rank";
+  let description = [{ Example: `%k = bagua.nodes` }];
+  let results = (outs Index:$result);
+  let assemblyFormat = "attr-dict";
+}
+
+def Bagua_LocalSizeOp : Bagua_HandlerOp<"local_size", [Pure]> {
+  let summary = "Ranks of a node, which is the size of the group `@node`; the same on every rank";
+  let description = [{ Example: `%s = bagua.local_size` }];
+  let results = (outs Index:$result);
+  let assemblyFormat = "attr-dict";
+}
+
 def Bagua_RankOp : Bagua_HandlerOp<"rank", [Pure]> {
   let summary = "This rank, in [0, world); differs between ranks";
   let description = [{ Example: `%r = bagua.rank` }];
@@ -228,21 +242,23 @@ def Bagua_AllReduceOp : Bagua_HandlerOp<"all_reduce", [
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "Every rank gets the sum or mean of all ranks' buckets";
   let description = [{
-    Elementwise left fold by rank; `mean` then divides once by the world size. World 1: the identity.
-    With `via`, the codec is applied to what travels: `--bagua-expand-via` writes out the graph. A scalar is
-    gathered and reduced on every rank.
+    Elementwise left fold by rank; `mean` then divides once by the group's size. A group of one: the identity.
+    With `via`, the codec is applied to what travels: `--bagua-expand-via` writes out the graph. A scalar, and a
+    shard of `@node` over `@cross` or the other way round, is gathered and reduced on every rank.
 
     With `remember @worker, @server`, what the codec loses is fed back: the worker sends x + @worker and keeps in
     @worker what the codec lost of it; with @server, so does each shard's owner with the reduced shard.
-    - C1: `input` is over the bucket, or a scalar without `via`.  C2: `group` names a group; `world` if left out.
-    - C3: the codec exists.  C4: `remember` only with `via`.
-    - C5: the states exist; @worker is over the bucket, @server over the shard of the group.
+    - C1: `input` is over the bucket, a scalar without `via`, or over such a shard.
+    - C2: `group` names a group; `world` if left out.  C3: the codec exists.
+    - C4: `remember` only with `via`, of the bucket.
+    - C5: the states exist; @worker is over the bucket, @server over the shard of `@world`, the group then.
 
     Examples:
     ```mlir
     %m = bagua.all_reduce mean %g
     %q = bagua.all_reduce mean %g via #bagua.minmax<bits = 8, block = 2048>
     %d = bagua.all_reduce mean %g via #bagua.sign<block = 4096> remember @lost, @lost_of_shard
+    %t = bagua.all_reduce sum %s : tensor<?xf32, #bagua.shard<@node>> over @cross
     ```
   }];
   let arguments = (ins Bagua_ReduceKindAttr:$kind, Bagua_PlainTensor:$input,
@@ -255,6 +271,9 @@ def Bagua_AllReduceOp : Bagua_HandlerOp<"all_reduce", [
     (`remember` $worker^ (`,` $server^)?)? attr-dict
   }];
   let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    Group getReductionGroup() { return getGroup() ? *groupNamed(*getGroup()) : Group::World; }
+  }];
 }
 
 def Bagua_ReduceScatterOp : Bagua_HandlerOp<"reduce_scatter", [InferTypeOpAdaptor, Bagua_Communicates]> {
@@ -289,7 +308,9 @@ def Bagua_AllToAllOp : Bagua_HandlerOp<"all_to_all", [InferTypeOpAdaptor, Bagua_
 def Bagua_AllGatherOp : Bagua_HandlerOp<"all_gather", [InferTypeOpAdaptor, Bagua_Communicates]> {
   let summary = "Everyone's value on every rank; element i came from rank i";
   let description = [{
-    - C1: `input` is over the bucket or a shard of `group`, plain or packed, or a scalar.  C2: `group` names a group.
+    Gathered over `@cross`, shards of `@node` are all over this rank's own, and the other way round.
+    - C1: `input` is over the bucket, a shard of `group` or such a shard, plain or packed, or a scalar.
+    - C2: `group` names a group.
 
     Example: `%all = bagua.all_gather %mine : tensor<?xf32, #bagua.shard<@world>> over @world`
   }];

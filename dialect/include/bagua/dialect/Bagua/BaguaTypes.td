@@ -22,13 +22,15 @@ def Bagua_PerType : Bagua_Type<"Per", "per"> {
   let summary = "One value per rank of a group, or per neighbour of a topology";
   let description = [{
     `!bagua.per<@world, T>` holds one T for each rank i of the group. Where T is over a shard, element i is
-    over the shard of rank i, so lengths differ; with `own`, every element is over this rank's own shard.
+    over the shard of rank i, so lengths differ; with `own`, every element is over this rank's own shard. Ranks of
+    `@cross` have one shard of `@node`, and the other way round: such elements are `own`.
     `!bagua.per<#topology, T>` holds one T, over the bucket, for each neighbour.
 
     Examples:
     ```mlir
     !bagua.per<@world, tensor<?xf32, #bagua.shard<@world>>>        // a bucket in pieces
     !bagua.per<@world, tensor<?xf32, #bagua.shard<@world>>, own>   // everyone's version of my piece
+    !bagua.per<@cross, tensor<?xf32, #bagua.shard<@node>>, own>    // my node's piece, of every node
     !bagua.per<#ring, tensor<?xf32, #bagua.bucket>>                // the neighbours' buckets
     ```
   }];

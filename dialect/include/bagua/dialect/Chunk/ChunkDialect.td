@@ -54,13 +54,23 @@ def Chunk_Gate : Chunk_Enum<"Gate", "A point of the step at which the job lets a
     I32EnumCase<"BeforeUpdate", 0, "before_update">]>;
 def Chunk_GateAttr : EnumAttr<Chunk_Dialect, Chunk_Gate, "gate">;
 
-// rotate(k): from rank r to rank (r + k) mod n; its inverse is rotate(-k). The others are involutions: each
-// is its own inverse, and a rank whose peer is itself has none.
+// The ranks that count their shards together. Numbered as the groups of the bagua level.
+def Chunk_Group : Chunk_Enum<"Group", "Which ranks: all, those of a node, those of one local rank", [
+    I32EnumCase<"World", 0, "world">,
+    I32EnumCase<"Node", 1, "node">,
+    I32EnumCase<"Cross", 2, "cross">]>;
+def Chunk_GroupAttr : EnumAttr<Chunk_Dialect, Chunk_Group, "group">;
+
+// rotate(k): from rank r to rank (r + k) mod n; its inverse is rotate(-k). node_rotate and cross_rotate are the
+// same within a group. The others are involutions: each is its own inverse, and a rank whose peer is itself has
+// none.
 def Chunk_PeerMap : Chunk_Enum<"PeerMap", "A one-to-one map of ranks, whose inverse is known", [
     I32EnumCase<"Rotate", 0, "rotate">,
     I32EnumCase<"RoundRobin", 1, "round_robin">,
     I32EnumCase<"ShiftOne", 2, "shift_one">,
-    I32EnumCase<"Pairing", 3, "pairing">]>;
+    I32EnumCase<"Pairing", 3, "pairing">,
+    I32EnumCase<"NodeRotate", 4, "node_rotate">,
+    I32EnumCase<"CrossRotate", 5, "cross_rotate">]>;
 def Chunk_PeerMapAttr : EnumAttr<Chunk_Dialect, Chunk_PeerMap, "peers">;
 
 def Chunk_StateDomain : Chunk_Enum<"StateDomain", "What a state has elements for", [

@@ -15,6 +15,14 @@
 #include "bagua/dialect/Chunk/ChunkDialect.h.inc"
 #include "bagua/dialect/Chunk/ChunkEnums.h.inc"
 
+namespace bagua::ir::chunk {
+
+/// The group within which `map` rotates; none if it is no rotation.
+std::optional<Group> rotatedBy(PeerMap map);
+PeerMap rotationOf(Group group);
+
+} // namespace bagua::ir::chunk
+
 #define GET_ATTRDEF_CLASSES
 #include "bagua/dialect/Chunk/ChunkAttrs.h.inc"
 

@@ -212,6 +212,8 @@ class Chunk_NumberOp<string mnemonic, string text, list<Trait> traits = []>
 }
 
 def Chunk_WorldOp : Chunk_NumberOp<"world", "Number of ranks">;
+def Chunk_LocalSizeOp : Chunk_NumberOp<"local_size", "Ranks of a node">;
+def Chunk_NodesOp : Chunk_NumberOp<"nodes", "Number of nodes">;
 def Chunk_LengthOp : Chunk_NumberOp<"length", "Elements in the bucket">;
 def Chunk_ElementBytesOp : Chunk_NumberOp<"element_bytes", "Bytes of one element as stored">;
 def Chunk_BucketOp : Chunk_NumberOp<"bucket", "Number of the bucket among those of the job">;
@@ -234,6 +236,9 @@ def Chunk_RankOp : Chunk_NumberOp<"rank", "The rank, outside of `forall`", [HasP
     For sizes that differ between ranks and for `chunk.cost`. Equal to the `%r` of every `forall`.
   }];
 }
+
+def Chunk_LocalRankOp : Chunk_NumberOp<"local_rank", "The rank's place in its node", [HasParent<"ProgramOp">]>;
+def Chunk_NodeOp : Chunk_NumberOp<"node", "The number of the rank's node", [HasParent<"ProgramOp">]>;
 
 def Chunk_PeerOp : Chunk_ResultOp<"peer", [Pure]> {
   let summary = "The rank to which a peer map takes the executing rank";
@@ -305,17 +310,28 @@ def Chunk_RangeOp : Chunk_ResultOp<"range", [Pure]> {
   let description = [{
     Bounds are checked where the range is used. `part(%i)` promises that of one buffer, ranges with unequal part
     numbers do not overlap (shard numbers, as a rule): the lowering then waits for one transfer, not for
-    all. The interpreter checks the promise.
+    all. The interpreter checks the promise. Parts `of` another group are numbered apart: what they say of
+    each other is nothing.
+
+    - C2: `of` only with a part.
 
     ```mlir
     %x = chunk.range %g[%begin, %bytes] part(%i)
+    %y = chunk.range %g[%other, %size] part(%l) of node
     ```
   }];
-  let arguments = (ins Chunk_BufferType:$buffer, Index:$offset, Index:$bytes, Optional<Index>:$part);
+  let arguments = (ins Chunk_BufferType:$buffer, Index:$offset, Index:$bytes, Optional<Index>:$part,
+                       DefaultValuedAttr<Chunk_GroupAttr, "::bagua::ir::chunk::Group::World">:$group);
   let results = (outs Chunk_RangeType:$result);
-  let assemblyFormat = "$buffer `[` $offset `,` $bytes `]` (`part` `(` $part^ `)`)? attr-dict";
+  let assemblyFormat = [{
+    $buffer `[` $offset `,` $bytes `]` (`part` `(` $part^ `)`)? (`of` `` $group^)? attr-dict
+  }];
+  let hasVerifier = 1;
   let builders = [OpBuilder<(ins "::mlir::Value":$buffer, "::mlir::Value":$offset, "::mlir::Value":$bytes), [{
     build($_builder, $_state, buffer, offset, bytes, ::mlir::Value());
+  }]>, OpBuilder<(ins "::mlir::Value":$buffer, "::mlir::Value":$offset, "::mlir::Value":$bytes,
+                      "::mlir::Value":$part), [{
+    build($_builder, $_state, buffer, offset, bytes, part, ::bagua::ir::chunk::Group::World);
   }]>];
 }
 
@@ -384,9 +400,11 @@ def Chunk_MoveOp : Chunk_Op<"move"> {
     | `round_robin(t)` | (t - r) mod n |
     | `shift_one(t)` | m = n div 2, h = n - m: r < m: m + (t + r) mod h; else (r - m - t) mod h if below m, or r |
     | `pairing(s, t)` | its partner in the random matching of seed s and round t |
+    | `node_rotate(k)` | the rank of its node with local rank (l + k) mod the node's size, l its own |
+    | `cross_rotate(k)` | the rank of its local rank on node (d + k) mod the number of nodes, d its own |
 
     `slot` is evaluated by the sender and names the slot at the target. A transfer of 0 bytes is no transfer; one to
-    oneself neither, but an error of `rotate`. Nothing may write the source until the last launch that reads the
+    oneself neither, but an error of the maps that rotate. Nothing may write the source until the last launch that reads the
     message has run: a peer on the same host reads the sender's memory.
 
     - C1: inside a `forall`.  C6: two arguments for `pairing`, one for the other maps.
@@ -400,8 +418,10 @@ def Chunk_MoveOp : Chunk_Op<"move"> {
   let assemblyFormat = "$source `to` `` $map `(` $arguments `)` `into` $slots `[` $slot `]` attr-dict";
   let hasVerifier = 1;
   let extraClassDeclaration = [{
-    /// Of `rotate`: how far.
+    /// Of the maps that rotate: how far.
     ::mlir::Value getArgument() { return getArguments().front(); }
+    /// Of the maps that rotate: within which group; none for the others.
+    ::std::optional<Group> getRotated() { return rotatedBy(getMap()); }
   }];
 }
 
