@@ -24,7 +24,7 @@ class Result:
     finite: list
 
 
-def interpret(path, level, gradients, weights, sgd=0.0, parameters=()):
+def interpret(path, level, gradients, weights, sgd=0.0, parameters=(), nodes=1):
     steps, world, length = len(gradients), len(weights), len(weights[0])
     with tempfile.TemporaryDirectory() as folder:
         paths = {kind: os.path.join(folder, kind) for kind in ("input", "output", "states")}
@@ -32,8 +32,8 @@ def interpret(path, level, gradients, weights, sgd=0.0, parameters=()):
             for values in [*gradients, weights]:
                 file.write(b"".join(np.asarray(v, "<f4").tobytes() for v in values))
         command = [os.path.join(BUILD, "bin", "bagua-interpret"), path]
-        command += [f"--level={level}", f"--world={world}", f"--length={length}", f"--steps={steps}"]
-        command += [f"--sgd={sgd!r}"] + [f"--parameter={k}={v!r}" for k, v in dict(parameters).items()]
+        command += [f"--level={level}", f"--world={world}", f"--nodes={nodes}", f"--length={length}"]
+        command += [f"--steps={steps}", f"--sgd={sgd!r}"] + [f"--parameter={k}={v!r}" for k, v in dict(parameters).items()]
         command += ["--input", paths["input"], "--output", paths["output"], "--output-states", paths["states"]]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr}"

@@ -40,15 +40,31 @@ def combinations(block):
     return [(w, n) for w in (1, 2, 3, 4, 5, 8) for n in (lengths if w in (1, 3, 4) else few)]
 
 
-def differences(name, level, world, length):
+LAYOUTS = [(1, 1), (1, 3), (2, 1), (2, 2), (3, 1), (2, 4), (4, 2)]  # nodes, ranks of each
+
+
+def on_nodes(block):
+    """Every layout, at every level."""
+    lengths = sorted({0, 1, block - 1, block, block + 1, 2 * block + 3, 331, 5000})
+    few = sorted({0, block + 1, 5000})
+    return [
+        (level, nodes * local, length, nodes)
+        for level in LEVELS
+        for nodes, local in LAYOUTS
+        for length in (lengths if level == "bagua" else few)
+    ]
+
+
+def differences(name, level, world, length, nodes=1):
     """What differs, in words; empty if nothing does."""
     path, algorithm = CASES[name]
     gradients, weights = inputs(world, length)
     sgd = 0.0 if algorithm.owns_update else SGD
-    got = interpret(path, level, gradients, weights, sgd, algorithm.parameters)
+    got = interpret(path, level, gradients, weights, sgd, algorithm.parameters, nodes)
     named = dict(algorithm.parameters) | ({} if algorithm.owns_update else dict(sgd=sgd))
+    named |= dict(nodes=nodes) if algorithm.counts_nodes else {}
     steps = run(algorithm.make(weights, **named), gradients)
-    where = f"{level}, world {world}, length {length}"
+    where = f"{level}, world {world} on {nodes} nodes, length {length}"
     found = []
 
     def compare(what, actual, expected):
@@ -89,9 +105,11 @@ def test_every_algorithm_has_an_oracle():
 
 @pytest.mark.parametrize("name", CASES)
 def test_it_computes_what_its_paper_says(name):
-    block = CASES[name][1].block
+    algorithm = CASES[name][1]
+    block = algorithm.block
     cases = [("bagua", w, n) for w, n in combinations(block)]
     cases += [(level, w, n) for level in LEVELS[1:] for w in (1, 2, 3, 5) for n in {1, block + 1, 5000}]
+    cases += on_nodes(block) if algorithm.counts_nodes else []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         found = [line for lines in pool.map(lambda case: differences(name, *case), cases) for line in lines]
     assert not found, "\n".join(found[:12] + [f"{len(found)} differences"])
@@ -125,3 +143,27 @@ def test_properties(name):
             if world == 1 and not algorithm.owns_update:
                 np.testing.assert_array_equal(bits(got.weights[i]), bits(plain), where)
                 assert got.wire[i] == [0]
+
+
+@pytest.mark.parametrize("name", [name for name in SHIPPED if ALGORITHMS[name].counts_nodes])
+def test_on_one_node_nothing_is_lost(name):
+    """No codec is on the way, and the sum is the one of gradient_allreduce, in its order."""
+    for world in (1, 3, 4):
+        gradients, weights = inputs(world, 5000)
+        got = interpret(CASES[name][0], "bagua", gradients, weights, SGD)
+        exact = interpret(CASES["gradient_allreduce"][0], "bagua", gradients, weights, SGD)
+        for step in range(STEPS):
+            np.testing.assert_array_equal(bits(got.gradients[step]), bits(exact.gradients[step]))
+            assert sum(got.wire[step]) == sum(exact.wire[step]) == 2 * (world - 1) * 5000 * 4
+
+
+def test_between_nodes_less_travels():
+    """On 2 nodes of 4: two rounds of the world, or two of each node and a bucket of sums from each node to the other."""
+    gradients, weights = inputs(8, 5000)
+    plain = interpret(CASES["gradient_allreduce"][0], "bagua", gradients, weights, SGD, nodes=2)
+    by_node = interpret(CASES["hierarchical_allreduce"][0], "bagua", gradients, weights, SGD, nodes=2)
+    coded = interpret(CASES["hierarchical_bytegrad"][0], "bagua", gradients, weights, SGD, nodes=2)
+    bucket, packed = 5000 * 4, 3 * 8 + 5000
+    assert sum(plain.wire[0]) == 14 * bucket
+    assert sum(by_node.wire[0]) == 12 * bucket + 2 * bucket
+    assert sum(coded.wire[0]) == 12 * bucket + 2 * packed

@@ -32,6 +32,7 @@ struct Arguments {
   compiler::Inputs inputs;
   compiler::InterpreterOptions options;
   uint64_t dataSeed = 1;
+  int64_t nodes = 0; ///< 0: not given.
   std::vector<std::string> parameters;
 };
 
@@ -181,8 +182,12 @@ int main(int argc, char **argv) {
   app.add_option("--world", inputs.world, "Ranks")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  app.add_option("--local-size", inputs.localSize, "Ranks per node; 0: all on one")
-      ->check(CLI::Range(0, 1024));
+  CLI::Option *localSize =
+      app.add_option("--local-size", inputs.localSize, "Ranks per node; 0: all on one")
+          ->check(CLI::Range(0, 1024));
+  app.add_option("--nodes", arguments.nodes, "Nodes; divides the world")
+      ->check(CLI::Range(1, 1024))
+      ->excludes(localSize);
   app.add_option("--length", inputs.length, "Elements in the bucket")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 32))
       ->capture_default_str();
@@ -223,5 +228,10 @@ int main(int argc, char **argv) {
   } catch (const CLI::ParseError &error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
+  if (arguments.nodes > 0 && inputs.world % arguments.nodes != 0)
+    return fail("--nodes " + std::to_string(arguments.nodes) + ": expects a divisor of the " +
+                std::to_string(inputs.world) + " ranks");
+  if (arguments.nodes > 0)
+    inputs.localSize = inputs.world / arguments.nodes;
   return run(arguments);
 }

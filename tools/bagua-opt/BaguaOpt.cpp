@@ -51,6 +51,10 @@ llvm::cl::opt<bool> explainOnly("explain",
 llvm::cl::opt<int64_t> explainWorld("world", llvm::cl::desc("Ranks for the figures of --explain"),
                                     llvm::cl::init(ExplainOptions().world),
                                     llvm::cl::cat(category));
+llvm::cl::opt<int64_t> explainNodes("nodes",
+                                    llvm::cl::desc("Nodes of equal size for these figures"),
+                                    llvm::cl::init(ExplainOptions().nodes),
+                                    llvm::cl::value_desc("count"));
 llvm::cl::opt<int64_t> explainLength("length",
                                      llvm::cl::desc("Bucket elements for the figures of --explain"),
                                      llvm::cl::init(ExplainOptions().length),
@@ -147,7 +151,7 @@ LogicalResult run(StringRef input, StringRef output, DialectRegistry &registry) 
   std::string text;
   llvm::raw_string_ostream os(text);
   if (explainOnly) {
-    ExplainOptions options{explainWorld, explainLength, explainType};
+    ExplainOptions options{explainWorld, explainLength, explainType, explainNodes};
     if (failed(explain(*module, options, os)))
       return failure();
   } else if (failed(write(*module, os))) {

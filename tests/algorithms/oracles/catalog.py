@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Callable
 
-from . import adam, asynchronous, decentralized, gradients, local_steps
+from . import adam, asynchronous, decentralized, gradients, hierarchical, local_steps
 from .codecs import AbsMax, MinMax, Qsgd, RandK, Range, Sign, Ternary, TopK
 
 
@@ -14,6 +14,7 @@ class Algorithm:
     parameters: dict = field(default_factory=dict)  # not the defaults: 20 steps must reach all branches
     owns_update: bool = False
     replicas_equal: bool = False  # weights of all ranks are the same after each step
+    counts_nodes: bool = False  # takes the number of nodes as a parameter
     keeps_average: bool = False  # only the gradients move the average of the weights
     asynchronous: bool = False  # weights move between steps too
 
@@ -27,10 +28,13 @@ SIGN, TOPK = Sign(256), TopK(64, 4096)
 ADAM = dict(owns_update=True, replicas_equal=True, parameters=dict(warmup=7, weight_decay=0.05, lr=0.01))
 EQUAL = dict(replicas_equal=True)
 SEED = dict(parameters=dict(seed=5))
+NODES = dict(counts_nodes=True, replicas_equal=True)
 
 ALGORITHMS = {
     "gradient_allreduce": Algorithm(gradients.GradientAllReduce, **EQUAL),
     "bytegrad": with_codec(gradients.CompressedAllReduce, MINMAX8, **EQUAL),
+    "hierarchical_allreduce": Algorithm(hierarchical.Hierarchical, **NODES),
+    "hierarchical_bytegrad": with_codec(hierarchical.Hierarchical, MINMAX8, **NODES),
     "qsgd": with_codec(gradients.CompressedAllReduce, Qsgd(7, 512, "l2"), **EQUAL, **SEED),
     "terngrad": with_codec(gradients.GatheredMean, Ternary(512), **EQUAL, **SEED),
     "random_k": with_codec(gradients.GatheredMean, RandK(64, 4096, True), **EQUAL, **SEED),

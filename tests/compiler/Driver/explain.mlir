@@ -60,6 +60,23 @@
 // RUN: bagua-opt %algorithms/decentralized.mlir --explain --world 1 --length 0 | FileCheck %s --check-prefix=ALONE
 // ALONE: rounds 0, wire bytes of a rank 0, all ranks 0
 
+// Node by node: within nodes plain, between them packed.
+// RUN: bagua-opt %algorithms/hierarchical_bytegrad.mlir --explain --world 8 --nodes 2 --length 10000 | FileCheck %s --check-prefix=NODES
+// NODES: rounds                 2 if s > 1, and 1 if k > 1
+// NODES: wire bytes of rank r   B(L) + (s - 2)*B(N_r) + (k - 1)*P(N_r)
+// NODES: wire bytes, all ranks  2*(s - 1)*k*B(L) + (k - 1)*k*P(L)
+// NODES: s: ranks of a node, k: nodes
+// NODES: at n = 8, k = 2, L = 10000, f32:
+// NODES: rounds 3, wire bytes of a rank 58440 to 74720, all ranks 500080
+
+// Conditions on nodes are no conditions of what moves between nodes only; on the world there may be more to it.
+// RUN: bagua-opt %S/../Conversion/BaguaToChunk/Inputs/groups-buckets.mlir --explain --world 8 --nodes 2 | FileCheck %s --check-prefix=BOTH
+// BOTH: wire bytes of rank r   (k - 1)*P(L) + (s - 1)*B(L)
+// BOTH: where every branch with communication is taken
+
+// RUN: not bagua-opt %algorithms/hierarchical_bytegrad.mlir --explain --world 8 --nodes 3 2>&1 | FileCheck %s --check-prefix=UNEVEN
+// UNEVEN: error: expects --nodes that divide the 8 ranks, got 3
+
 // Two codecs have two names; what stands in a branch is said to.
 // RUN: bagua-opt %s --explain | FileCheck %s
 // CHECK: wire bytes of rank r   P1(L) + (n - 2)*P1(S_r) + P2(L) + (n - 2)*P2(S_r)

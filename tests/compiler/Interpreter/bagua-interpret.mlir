@@ -14,6 +14,14 @@
 // TABLE-NEXT: 1 [[HASH]] {{[0-9a-f]+}} 7080
 // TABLE-NEXT: 2 [[HASH]] {{[0-9a-f]+}} 5936
 
+// On three nodes of one rank nothing is summed within a node; on one node of three, nothing between nodes.
+// RUN: bagua-interpret %algorithms/hierarchical_bytegrad.mlir --world 3 --nodes 3 --length 5000 | FileCheck %s --check-prefix=NODES
+// RUN: bagua-interpret %algorithms/hierarchical_bytegrad.mlir --world 3 --nodes 1 --length 5000 | FileCheck %s --check-prefix=NODE
+// NODES: 0 {{[0-9a-f]+}} {{[0-9a-f]+}} 10048
+// NODE: 0 {{[0-9a-f]+}} {{[0-9a-f]+}} 2{{[0-9]+}}
+// RUN: not bagua-interpret %algorithms/hierarchical_bytegrad.mlir --world 3 --nodes 2 2>&1 | FileCheck %s --check-prefix=UNEVEN
+// UNEVEN: --nodes 2: expects a divisor of the 3 ranks
+
 // In another order of the queues, and with copies.
 // RUN: bagua-interpret %algorithms/bytegrad.mlir --level=sched --world 3 --length 5000 --fill edge --order 7 --copy --output %t.order
 // RUN: cmp %t.bagua %t.order
