@@ -76,7 +76,7 @@ def run_on_hosts(hosts, ranks_per_host, scenario, folder, interleaved=False, **a
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", [*ALGORITHMS, "hierarchical_allreduce", "hierarchical_bytegrad"])
 @pytest.mark.parametrize("ranks_per_host", [1, 2])
 def test_b55_b56_training_across_hosts(algorithm, ranks_per_host, tmp_path):
     with two_hosts() as hosts:

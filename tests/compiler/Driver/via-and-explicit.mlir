@@ -4,6 +4,11 @@
 // RUN: bagua-opt %S/../Conversion/BaguaToChunk/Inputs/bytegrad-explicit.mlir --emit=schedule --strip-locations -o %t.explicit
 // RUN: cmp %t.via %t.explicit
 
+// So with shards, across the nodes.
+// RUN: bagua-opt %algorithms/hierarchical_bytegrad.mlir --emit=schedule --strip-locations -o %t.across
+// RUN: bagua-opt %S/../Conversion/BaguaToChunk/Inputs/hierarchical-bytegrad-explicit.mlir --emit=schedule --strip-locations -o %t.across.explicit
+// RUN: cmp %t.across %t.across.explicit
+
 // Not by being empty.
 // RUN: bagua-opt %algorithms/gradient_allreduce.mlir --emit=schedule --strip-locations -o %t.other
 // RUN: not cmp %t.via %t.other
