@@ -1,6 +1,6 @@
 // doublesqueeze as the graph that an expert writes.
 
-#sign = #bagua.sign<block = 4096>
+#sign = #bagua.sign<block = 256>
 !bucket = tensor<?xf32, #bagua.bucket>
 !shard = tensor<?xf32, #bagua.shard<@world>>
 !parts = !bagua.per<@world, !bagua.packed<#sign, !shard>>
