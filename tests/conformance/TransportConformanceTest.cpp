@@ -20,11 +20,11 @@
 #define BAGUA_COUNTS_ALLOCATIONS 1
 #endif
 
+#if BAGUA_COUNTS_ALLOCATIONS
 namespace {
 thread_local uint64_t allocationCount = 0;
 } // namespace
 
-#if BAGUA_COUNTS_ALLOCATIONS
 // Counts this thread's allocations; see NoAllocationInSteadyState.
 void *operator new(size_t bytes) {
   ++allocationCount;
