@@ -274,6 +274,9 @@ def test_ctrl_c_while_a_rank_never_arrives(call, tmp_path):
             process.kill()
             process.wait()
     for rank, (process, output) in enumerate(zip(ranks, outputs)):
+        if rank > 0 and "rank 0" in output and f"was interrupted in {call}" in output:
+            assert process.returncode != 0  # It heard of rank 0's signal before it got its own.
+            continue
         assert process.returncode == -signal.SIGINT, output  # A shell shows 130.
         assert "KeyboardInterrupt" in output
         seconds = json.loads((tmp_path / f"interrupted{rank}.json").read_text(encoding="utf-8")) - begin

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -35,6 +36,12 @@ def two_hosts():
             ip("-n", space, "link", "set", "docker0", "up")
             ip("-n", space, "addr", "add", f"{address}/24", "dev", f"{stem}{index}")
             ip("-n", space, "link", "set", f"{stem}{index}", "up")
+        for index, space in enumerate(spaces):  # The kernel finds the carrier a little later.
+            deadline = time.monotonic() + DEADLINE_S
+            command = ["ip", "-n", space, "-o", "link", "show", f"{stem}{index}"]
+            while "state UP" not in subprocess.run(command, check=True, capture_output=True, text=True).stdout:
+                assert time.monotonic() < deadline, "the cable between the hosts has no carrier"
+                time.sleep(0.02)
         yield list(zip(spaces, addresses))
     finally:
         for space in spaces:

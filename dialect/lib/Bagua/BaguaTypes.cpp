@@ -64,6 +64,8 @@ FlatSymbolRefAttr bagua::ir::groupAttr(MLIRContext *context, Group group) {
 static LogicalResult verifyFlat(ArrayRef<int64_t> shape, Type elementType, EmitError emitError) {
   if (shape.size() != 1 || !ShapedType::isDynamic(shape[0]))
     return emitError() << "expects one dynamic dimension: lengths bind with the bucket";
+  if (!elementType) // The parser asks before it has told of a bad element type.
+    return failure();
   if (!elementType.isF32())
     return emitError() << "expects element type f32, got " << elementType
                        << ": the storage type binds with the bucket";
