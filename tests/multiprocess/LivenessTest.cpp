@@ -167,6 +167,36 @@ TEST(DeathTest, BeforeTheGroupIsComplete) {
   }
 }
 
+/// Leaves when it is told; rank 1 then says how rank 2 went.
+BAGUA_RANK_PROGRAM(leave_when_told) {
+  auto group = join(context);
+  if (!group.ok())
+    return exitCodeFor(group.status());
+  context.ready();
+  if (context.rank() == 1)
+    while ((*group)->departure(2).empty() && (*group)->verdict().ok())
+      std::this_thread::sleep_for(1ms);
+  else
+    (void)context.hear();
+  if (context.rank() == 1)
+    std::cout << (*group)->departures() << " left: " << (*group)->departure(2) << std::endl;
+  Status status = (*group)->verdict();
+  (*group)->leave();
+  return exitCodeFor(status);
+}
+
+// Nobody hears the goodbye of a rank that leaves after the store's host; yet it is no death.
+TEST(GoodbyeTest, AfterTheStoresHostHasLeftIsNoDeath) {
+  RankGroup ranks = spawn("leave_when_told", {.worldSize = 3});
+  ranks.waitReady();
+  for (int rank : {0, 2}) {
+    ranks.tell(rank, "leave");
+    EXPECT_EQ(ranks.exitCode(rank), 0) << ranks.log(rank);
+  }
+  EXPECT_EQ(ranks.exitCode(1), 0) << ranks.log(1);
+  EXPECT_THAT(ranks.log(1), AllOf(HasSubstr("2 left: rank 2 (host "), HasSubstr(") has left (")));
+}
+
 class B42FrozenTest : public testing::TestWithParam<int> {};
 
 TEST_P(B42FrozenTest, IsWarnedOfThenFatal) {

@@ -125,7 +125,7 @@ def test_update_repeated_where_replicas_differ():
     """Ranks agree in each update whether the step is finite: one update more finds the others gone."""
     outcome = run("uneven_updates", 3, algorithm="decentralized", how="twice")
     assert outcome.code != 0
-    assert "left while rank 1 waited in bucket 'finite'" in outcome.output
+    assert "has left (said goodbye) while rank 1 waited for it in bucket 'finite'" in outcome.output
 
 
 @pytest.mark.parametrize("algorithm", ["gradient_allreduce", "decentralized"])

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -92,6 +93,7 @@ private:
   void condemnHoldingRole(const Status &reason);
   void idle(uint32_t seen, std::chrono::nanoseconds timeoutMax);
   void checkDeadlines();
+  Status departureStatus(const Task &task, int64_t now);
   void progressLoop();
   void releaseRole(std::unique_lock<std::mutex> &lock);
 
@@ -114,6 +116,7 @@ private:
   size_t taskRoom_ = 0;
   int64_t nowNs_ = 0;
   int64_t pausedNs_ = 0, deadlineCheckNs_ = 0;
+  std::map<int, int64_t> departures_; ///< By rank: when a task that waits for it saw it gone.
   bool phaseIsWaiting_ = false;
 
   // The role. Callers announce themselves in callers_ before they ask, so that the progress thread

@@ -72,6 +72,11 @@ public:
   virtual void setPhase(std::string_view phase, bool waiting = false) = 0;
   virtual std::string
   describePeer(int rank) const = 0; ///< "rank 2 (host a, pid 17, in user code for 3.1 s)"
+  /// How many ranks have left. Lock-free.
+  virtual int departures() const = 0;
+  /// "rank 2 (host a, pid 17) has left (said goodbye)"; empty while `rank` is in the group. Also of
+  /// a rank whose process has ended after the store's host left: nobody can have heard its goodbye.
+  virtual std::string departure(int rank) const = 0;
   virtual void pauseTimeout(int delta) = 0;
   virtual bool timeoutPaused() const = 0; ///< By any rank.
 

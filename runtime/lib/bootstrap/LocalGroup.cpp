@@ -24,7 +24,7 @@ struct Shared {
   std::condition_variable changed;
   Session session;               // guarded by mutex
   std::set<LocalGroup *> groups; // guarded by mutex
-  std::atomic<int> pauses{0};
+  std::atomic<int> pauses{0}, departures{0};
 
   explicit Shared(int world) : session(world, "") {}
 };
@@ -223,6 +223,12 @@ public:
     return shared_->session.describe(rank);
   }
 
+  int departures() const override { return shared_->departures.load(std::memory_order_relaxed); }
+  std::string departure(int rank) const override {
+    std::lock_guard lock(shared_->mutex);
+    return shared_->session.departure(rank);
+  }
+
   void pauseTimeout(int delta) override {
     std::lock_guard lock(shared_->mutex);
     shared_->session.pause(rank_, delta);
@@ -255,6 +261,7 @@ private:
       refresh();
       change(shared_->session);
       shared_->pauses = shared_->session.pauses();
+      shared_->departures = shared_->session.departures();
       shared_->changed.notify_all();
     }
     spread();

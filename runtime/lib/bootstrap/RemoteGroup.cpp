@@ -217,6 +217,22 @@ public:
     return text.ok() ? *text : impl_->identify(rank);
   }
 
+  int departures() const override { return impl_->departures.load(std::memory_order_acquire); }
+  std::string departure(int rank) const override {
+    if (fork_.inChild())
+      return "";
+    switch (impl_->presences[static_cast<size_t>(rank)].load(std::memory_order_acquire)) {
+    case Presence::Here:
+      return "";
+    case Presence::SaidGoodbye:
+      return cat(impl_->identify(rank), kSaidGoodbye);
+    case Presence::Ended:
+      break;
+    }
+    return cat(impl_->identify(rank), " has left (its process ended, after ", impl_->identifyHost(),
+               ", which hosted the store, said goodbye)");
+  }
+
   void pauseTimeout(int delta) override {
     if (fork_.inChild())
       return;
@@ -274,14 +290,17 @@ private:
     RemoteGroup &group_;
   };
 
+  enum class Presence : uint8_t { Here, SaidGoodbye, Ended };
+
   /// What a forked child must neither use nor destroy.
   struct Impl {
     explicit Impl(RemoteGroup &group) : view(group), socket(io), timer(io) {}
     View view;
     Roster roster;
     Phase phase;
-    std::atomic<int> groupPauses{0}, ownPauses{0};
-    std::unique_ptr<StoreServer> server; ///< Rank 0 without a launcher's store.
+    std::atomic<int> groupPauses{0}, ownPauses{0}, departures{0};
+    std::vector<std::atomic<Presence>> presences; ///< By rank; written by the monitor thread.
+    std::unique_ptr<StoreServer> server;          ///< Rank 0 without a launcher's store.
     std::thread thread;
 
     std::mutex mutex;
@@ -296,7 +315,7 @@ private:
     tcp::socket socket;
     asio::steady_timer timer;
     std::vector<std::unique_ptr<asio::posix::stream_descriptor>> watched;
-    std::vector<bool> leftPeers;
+    std::vector<bool> ended; ///< By rank: its process is gone.
     std::deque<std::string> out;
     size_t outOffset = 0;
     bool writing = false, connected = false, warnedFrozen = false;
@@ -339,6 +358,10 @@ private:
   void scheduleTick();
   void watchPeers();
   void peerEnded(int rank);
+  bool isHere(int rank) const {
+    return impl_->presences[static_cast<size_t>(rank)].load() == Presence::Here;
+  }
+  void departed(int rank, Presence how);
   void disconnected();
   void decide(const Status &verdict);
   void finish(const Status &gone);
@@ -489,7 +512,8 @@ Status RemoteGroup::join() {
   socket.release();
   impl_->connected = true;
   impl_->running = true;
-  impl_->leftPeers.assign(static_cast<size_t>(launch_.world), false);
+  impl_->ended.assign(static_cast<size_t>(launch_.world), false);
+  impl_->presences = std::vector<std::atomic<Presence>>(static_cast<size_t>(launch_.world));
   SignalsBlocked blocked;
   impl_->thread = std::thread([this] { run(); });
   return absl::OkStatus();
@@ -603,14 +627,22 @@ void RemoteGroup::watchPeers() {
 }
 
 void RemoteGroup::peerEnded(int rank) {
-  if (impl_->leftPeers[rank] || hasVerdict())
+  impl_->ended[static_cast<size_t>(rank)] = true;
+  if (!isHere(rank) || hasVerdict())
     return;
   if (rank == impl_->roster.hostRank)
     return; // Its connection closes as well; what it sent before its end is read first.
   if (impl_->connected)
     send(wire::Writer().number(static_cast<int32_t>(rank)).frame(Type::kReportDead));
-  else
-    decide(absl::UnavailableError(cat(impl_->identify(rank), " died (its process ended)")));
+  else // The store's host has left: a goodbye would have reached nobody.
+    departed(rank, Presence::Ended);
+}
+
+void RemoteGroup::departed(int rank, Presence how) {
+  if (!isHere(rank))
+    return;
+  impl_->presences[static_cast<size_t>(rank)].store(how, std::memory_order_release);
+  impl_->departures.fetch_add(1, std::memory_order_release);
 }
 
 void RemoteGroup::read() {
@@ -668,7 +700,7 @@ void RemoteGroup::handle(Type type, uint64_t request, std::string_view body) {
   case Type::kLeft: {
     int32_t rank = reader.number<int32_t>();
     if (reader.done() && rank >= 0 && rank < launch_.world)
-      impl_->leftPeers[rank] = true;
+      departed(rank, Presence::SaidGoodbye);
     return;
   }
   default:
@@ -758,7 +790,10 @@ void RemoteGroup::tick() {
 void RemoteGroup::disconnected() {
   impl_->connected = false;
   int host = impl_->roster.hostRank;
-  if (host >= 0 && impl_->leftPeers[host]) {
+  if (host >= 0 && !isHere(host)) {
+    for (int rank = 0; rank < launch_.world; ++rank)
+      if (impl_->ended[static_cast<size_t>(rank)]) // The report of it may have been lost.
+        departed(rank, Presence::Ended);
     finish(absl::UnavailableError(
         cat(impl_->identifyHost(), ", which hosted the store, said goodbye and has ended")));
     return;

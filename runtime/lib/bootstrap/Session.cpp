@@ -155,10 +155,15 @@ void Session::leave(int rank) {
     return;
   member.left = true;
   ++gone_;
+  ++departures_;
   pause(rank, -member.pauses);
   for (const auto &[what, gather] : gathers_)
     if (!gather->values[rank] && gather->arrived > 0)
       condemn(absent(what, *gather, gather->elapsed));
+}
+
+std::string Session::departure(int rank) const {
+  return members_[rank].left ? cat(identify(rank, ""), kSaidGoodbye) : "";
 }
 
 void Session::dead(int rank, std::string_view how) {

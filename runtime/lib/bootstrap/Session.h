@@ -81,6 +81,9 @@ public:
   void pause(int rank, int delta);
   int pauses() const { return pauses_; }
   void leave(int rank);
+  int departures() const { return departures_; }
+  /// See Group::departure().
+  std::string departure(int rank) const;
   /// The process of `rank` is gone without a goodbye.
   void dead(int rank, std::string_view how);
   /// The process of `rank` is gone; unless it has joined, nobody need wait for it.
@@ -116,13 +119,15 @@ private:
 
   std::string job_;
   std::vector<Member> members_;
-  int joined_ = 0, gone_ = 0, pauses_ = 0, culprit_ = -1;
+  int joined_ = 0, gone_ = 0, departures_ = 0, pauses_ = 0, culprit_ = -1;
   Table table_;
   std::map<std::string, std::shared_ptr<Gather>, std::less<>> gathers_;
   double stuckInGathers_ = 0.0;
   std::vector<std::string> refusals_;
   Status verdict_;
 };
+
+inline constexpr std::string_view kSaidGoodbye = " has left (said goodbye)";
 
 /// "rank 3", "ranks 0, 2", "ranks 0-4, 7"
 std::string rankList(const std::vector<int> &ranks);

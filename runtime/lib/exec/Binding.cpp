@@ -602,8 +602,11 @@ StatusOr<bool> BindingImpl::advance(PollContext &context) {
 
 PeerWait BindingImpl::peerWait() const {
   PeerWait wait = current_->peerWait();
-  if (wait.ranks.empty() && comparing_)
-    wait.ranks.push_back(comparison_->awaited());
+  if (comparing_) {
+    wait.all.push_back(comparison_->awaited());
+    if (wait.ranks.empty())
+      wait.ranks.push_back(comparison_->awaited());
+  }
   return wait;
 }
 

@@ -81,9 +81,11 @@ std::string Broadcast::describe() const {
 PeerWait Broadcast::peerWait() const {
   PeerWait wait;
   if (received_ != pieces_)
-    wait.ranks.push_back((rank_ + world_ - 1) % world_);
-  else if (sent_ != sends_)
-    wait.ranks.push_back((rank_ + 1) % world_);
+    wait.all.push_back((rank_ + world_ - 1) % world_);
+  if (sent_ != sends_)
+    wait.all.push_back((rank_ + 1) % world_);
+  if (!wait.all.empty())
+    wait.ranks.push_back(wait.all.front());
   wait.place = describe();
   return wait;
 }

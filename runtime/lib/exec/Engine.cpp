@@ -30,6 +30,8 @@ constexpr nanoseconds kIdleTick = std::chrono::seconds(10);
 /// costs two context switches; waits that follow each other closely should not pay them.
 constexpr nanoseconds kLinger = std::chrono::microseconds(500);
 constexpr int64_t kTraceEventsDefault = 65536;
+/// What a peer sent before it left may still be on its way for so long.
+constexpr nanoseconds kFarewell = std::chrono::seconds(1);
 
 int availableCores() {
   cpu_set_t set;
@@ -355,6 +357,21 @@ void Engine::idle(uint32_t seen, nanoseconds timeoutMax) {
     checkDeadlines();
 }
 
+/// An error if `task` waits for a rank that has left: nothing more comes from there.
+Status Engine::departureStatus(const Task &task, int64_t now) {
+  PeerWait wait = task.peerWait();
+  for (int rank : wait.all) {
+    std::string departure = group_.departure(rank);
+    if (departure.empty())
+      continue;
+    int64_t seen = departures_.try_emplace(rank, now).first->second;
+    if (now - std::max(seen, task.progressNs_) >= kFarewell.count())
+      return absl::UnavailableError(
+          absl::StrCat(departure, " while rank ", group_.rank(), " waited for it in ", wait.place));
+  }
+  return absl::OkStatus();
+}
+
 /// Called when a pass has found nothing to do.
 void Engine::checkDeadlines() {
   int64_t now = clock_->nowNs();
@@ -372,6 +389,10 @@ void Engine::checkDeadlines() {
       phaseIsWaiting_ = true;
       group_.setPhase(task->peerWait().place, true);
     }
+    // A step that the job has left open hurts nobody until somebody waits for it.
+    if (group_.departures() > 0 && (!task->waitsForJob() || callers_.load() > 0))
+      if (Status left = departureStatus(*task, now); !left.ok())
+        return condemnHoldingRole(left);
     if (paused)
       continue;
     if (waited >= nanoseconds(group_.stepTimeout()).count()) {

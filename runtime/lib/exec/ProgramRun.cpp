@@ -391,6 +391,8 @@ PeerWait ProgramRun::peerWait() const {
   }
   std::sort(wait.ranks.begin(), wait.ranks.end());
   wait.ranks.erase(std::unique(wait.ranks.begin(), wait.ranks.end()), wait.ranks.end());
+  for (uint32_t index : inFlight_)
+    wait.all.push_back(peers_[index]);
   uint32_t location = kNone;
   if (first != nullptr) {
     location = first->location;

@@ -27,6 +27,7 @@ struct PollContext {
 /// Whom a task waits for, for people to read.
 struct PeerWait {
   std::vector<int> ranks; ///< Empty: it waits for no peer.
+  std::vector<int> all;   ///< Also those that only have to take a message.
   std::string place;      ///< "bucket 'b0', program gradient, step 7, bytegrad.mlir:12:5".
 };
 

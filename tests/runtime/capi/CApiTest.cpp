@@ -669,6 +669,52 @@ TEST(CApiTest, AStepThatTheJobLeftOpenDisturbsNoPeer) {
   });
 }
 
+TEST(CApiTest, APeerThatHasLeftIsNamedAtOnce) {
+  struct Case {
+    const char *name;
+    fb::ScheduleT schedule;
+    bagua_event event;
+    bool untilGate;
+  };
+  Case cases[] = {{"gradient", gradientAllReduceSchedule(), BAGUA_GRADIENT, false},
+                  {"gate", decentralizedSchedule(), BAGUA_BEFORE_FORWARD, true}};
+  for (const char *transport : {"View", "WindowMapped"})
+    for (Case &one : cases) {
+      SCOPED_TRACE(std::string(one.name) + " over " + transport);
+      auto schedule = parse(one.schedule);
+      std::vector<std::vector<float>> buckets(2, std::vector<float>(1000, 1.0f));
+      std::barrier<> done(2);
+      runContexts(connection(transport), 2, [&](bagua_context *context) {
+        int rank = bagua_rank(context);
+        float *data = buckets[static_cast<size_t>(rank)].data();
+        bagua_bucket bucket = bucketOf("b", 1000, data, data);
+        bagua_binding *binding = nullptr;
+        ASSERT_EQ(bagua_bind(context, schedule.get(), &bucket, &binding), BAGUA_OK)
+            << bagua_last_error();
+        ASSERT_EQ(bagua_barrier(context, "bound"), BAGUA_OK) << bagua_last_error();
+        if (rank == 0) {
+          bagua_unbind(binding);
+          context->state->shutdown();
+          return done.arrive_and_wait();
+        }
+        auto begin = std::chrono::steady_clock::now();
+        bagua_code code = bagua_start(binding, one.event, 0);
+        ASSERT_EQ(code, BAGUA_OK) << bagua_last_error();
+        while ((code = one.untilGate ? bagua_wait_gate(binding, 100) : bagua_wait(binding, 100)) ==
+               BAGUA_PENDING) {
+        }
+        EXPECT_EQ(code, BAGUA_PEER_LOST) << bagua_last_error();
+        EXPECT_THAT(bagua_last_error(),
+                    AllOf(HasSubstr("rank 0 (host "), HasSubstr(", pid "),
+                          HasSubstr(") has left (said goodbye) while rank 1 waited for it in "
+                                    "bucket 'b'")));
+        EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+        bagua_unbind(binding);
+        done.arrive_and_wait();
+      });
+    }
+}
+
 TEST_P(CApiRunTest, TextsAreComparedWhileAProgramRuns) {
   constexpr int kWorld = 3, kSteps = 4;
   auto schedule = parse(gradientAllReduceSchedule());

@@ -22,6 +22,7 @@ using bagua::test::RankGroup;
 using bagua::test::spawn;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr int kFailed = 9; ///< Exit code of a rank whose checks failed; else the bagua_code.
 
@@ -135,6 +136,30 @@ BAGUA_RANK_PROGRAM(steps_for_ever) {
   });
 }
 
+/// Rank 1 does two steps more than the others, which say goodbye and end in order.
+BAGUA_RANK_PROGRAM(one_goes_on) {
+  return guarded([&] {
+    bagua::Context self(optionsOf(context, context.argument("transport")));
+    std::vector<float> weight(1000, 1.0f);
+    bagua_bucket bucket = bucketOf("layer1", 1000, nullptr, weight.data());
+    bagua::Binding binding = self.bind(parse(decentralizedSchedule()), bucket);
+    for (int64_t step = 0; step < (context.rank() == 1 ? 5 : 3); ++step) {
+      if (step == 3) {
+        context.ready("alone");
+        (void)context.hear();
+      }
+      binding.start(BAGUA_BEFORE_FORWARD, step);
+      binding.openGate(BAGUA_BEFORE_UPDATE);
+      binding.wait();
+    }
+    if (context.rank() != 1) {
+      context.ready("finished");
+      (void)context.hear();
+    }
+    return 0;
+  });
+}
+
 /// One rank binds a bucket of another length.
 BAGUA_RANK_PROGRAM(other_length) {
   return guarded([&] {
@@ -190,6 +215,29 @@ TEST(ProcessesTest, B42_AFrozenRankIsAnErrorAtTheStepTimeout) {
                                        HasSubstr("step 5")));
   }
   ranks.kill(1, SIGKILL);
+}
+
+TEST(ProcessesTest, RanksThatHaveLeftAreNamedAtOnceAndAreNotDead) {
+  for (const char *transport : {"window", "ucx"})
+    for (const std::vector<int> &order : {std::vector{0, 2}, {2, 0}, {2}, {0}}) {
+      RankGroup ranks =
+          spawn("one_goes_on",
+                {.worldSize = 3, .deadline = 60s, .arguments = {{"transport", transport}}});
+      ranks.waitReady(1, "alone");
+      std::string told = std::string(transport) + ", ended:";
+      for (int rank : {0, 2})
+        ranks.waitReady(rank, "finished");
+      for (int rank : order) {
+        ranks.tell(rank, "end");
+        EXPECT_EQ(ranks.exitCode(rank), 0) << ranks.log(rank);
+        told += " " + std::to_string(rank);
+      }
+      auto begin = std::chrono::steady_clock::now();
+      ranks.tell(1, "go on");
+      EXPECT_EQ(ranks.exitCode(1), BAGUA_PEER_LOST) << told << "\n" << ranks.log(1);
+      EXPECT_LT(std::chrono::steady_clock::now() - begin, 2s) << told << "\n" << ranks.log(1);
+      EXPECT_THAT(ranks.log(1), AllOf(HasSubstr(") has left ("), Not(HasSubstr("died")))) << told;
+    }
 }
 
 TEST(ProcessesTest, B43_AnotherLengthOnOneRankIsAnErrorOnAll) {

@@ -57,6 +57,8 @@ public:
   }
   void setPhase(std::string_view phase, bool waiting) override { group_->setPhase(phase, waiting); }
   std::string describePeer(int rank) const override { return group_->describePeer(rank); }
+  int departures() const override { return group_->departures(); }
+  std::string departure(int rank) const override { return group_->departure(rank); }
   void pauseTimeout(int delta) override { group_->pauseTimeout(delta); }
   bool timeoutPaused() const override { return group_->timeoutPaused(); }
   void leave() override { group_->leave(); }

@@ -187,9 +187,7 @@ private:
     abort(reason);
     return error_;
   }
-  Status lost(const UcxPeer &peer) const {
-    return ucxStatus(peer.failure, absl::StrCat(peer.name, " is lost: its connection broke"));
-  }
+  Status lost(const UcxPeer &peer) const;
   void activate(UcxChannel &channel) {
     if (!channel.active)
       active_.push_back(&channel);
@@ -208,6 +206,7 @@ private:
 
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
+  Group *group_ = nullptr; ///< Set by setUp().
   std::vector<UcxPeer> peers_;
   std::vector<std::unique_ptr<UcxChannel>> channels_;
   std::vector<std::unique_ptr<UcxChannel>>
@@ -323,6 +322,7 @@ Status UcxTransport::makeWorker(Group &group) {
 }
 
 Status UcxTransport::setUp(Group &group) {
+  group_ = &group;
   Status made = makeWorker(group);
   std::string own;
   if (made.ok()) {
@@ -451,6 +451,16 @@ void UcxTransport::watch() {
 StatusOr<Memory> UcxTransport::allocate(size_t bytes) {
   BAGUA_TRY(error_);
   return allocatePrivate(bytes);
+}
+
+Status UcxTransport::lost(const UcxPeer &peer) const {
+  auto rank = static_cast<int>(&peer - peers_.data());
+  (void)group_->describePeer(
+      rank); // The store's answer comes behind a goodbye that it has passed on.
+  if (std::string departure = group_->departure(rank); !departure.empty())
+    return absl::UnavailableError(
+        absl::StrCat(departure, " while rank ", rank_, " communicated with it"));
+  return ucxStatus(peer.failure, absl::StrCat(peer.name, " is lost: its connection broke"));
 }
 
 Status UcxTransport::connect(UcxPeer &peer) {
