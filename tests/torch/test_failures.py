@@ -125,7 +125,7 @@ def test_update_repeated_where_replicas_differ():
     """Ranks agree in each update whether the step is finite: one update more finds the others gone."""
     outcome = run("uneven_updates", 3, algorithm="decentralized", how="twice")
     assert outcome.code != 0
-    assert "has left (said goodbye) while rank 1 waited for it in bucket 'finite'" in outcome.output
+    assert "has left (said goodbye) while rank 1 waited for it in the check that gradients are finite, step " in outcome.output
 
 
 @pytest.mark.parametrize("algorithm", ["gradient_allreduce", "decentralized"])
@@ -141,7 +141,7 @@ def test_error_of_the_job_comes_out_and_is_told(algorithm, where):
         assert "rank 1 (host " in report["message"], report
         assert "ended with ZeroDivisionError: a fault of the job's own" in report["message"], report
         # The agreement on a finite step comes before the algorithm's own programs.
-        assert f"{algorithm}.mlir:" in report["message"] or "in bucket 'finite'" in report["message"], report
+        assert f"{algorithm}.mlir:" in report["message"] or "in the check that gradients are finite" in report["message"], report
     assert "unbound" not in outcome.output
 
 

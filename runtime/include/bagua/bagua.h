@@ -139,6 +139,9 @@ typedef struct bagua_bucket {
    * bagua_start is the number of the round, from 0, counted by each rank; round k of one rank meets
    * round k of the others, at whatever steps they are. 0: this one runs all the other programs. */
   int async;
+  /* What the binding is for, in messages instead of the bucket, program and line of the schedule,
+   * where those mean nothing to the user; NULL: these. */
+  const char *description;
 } bagua_bucket;
 
 /* Collective, in one order on all ranks: compares schedule digest, bucket, dtype and parameters.

@@ -20,9 +20,14 @@ kernels::DType kernelDType(fb::DType dtype) {
 
 } // namespace
 
+std::string Plan::subject() const {
+  return description.empty() ? absl::StrCat("bucket '", bucketName, "', program ", program->name)
+                             : description;
+}
+
 std::string Plan::place(uint32_t location) const {
-  return absl::StrCat("bucket '", bucketName, "', program ", program->name, ", ",
-                      schedule->location(location));
+  return description.empty() ? absl::StrCat(subject(), ", ", schedule->location(location))
+                             : description;
 }
 
 std::string Plan::stepText(int64_t step) const {
@@ -404,6 +409,7 @@ StatusOr<Plan> Plan::resolve(const Schedule &schedule, const fb::ProgramT &progr
   plan.schedule = &schedule;
   plan.program = &program;
   plan.bucketName = bucket.name;
+  plan.description = bucket.description;
   plan.bindValues = values;
   BAGUA_TRY(Resolver(plan, bucket, trace, options).run());
   return plan;

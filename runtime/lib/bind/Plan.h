@@ -103,7 +103,9 @@ public:
   /// Lets statePatches point to where `states` are now.
   void patchStates(const States &states);
 
-  /// "bucket 'b0', program gradient, bytegrad.mlir:12:5".
+  /// "bucket 'b0', program gradient", or the bucket's description.
+  std::string subject() const;
+  /// "bucket 'b0', program gradient, bytegrad.mlir:12:5", or the bucket's description.
   std::string place(uint32_t location) const;
   /// "step 7"; of an async program "round 7".
   std::string stepText(int64_t step) const;
@@ -111,7 +113,7 @@ public:
   // ---- What exec reads; fixed after reserve() but for inputs, scalars, guards and states. ----
   const Schedule *schedule = nullptr;
   const fb::ProgramT *program = nullptr;
-  std::string bucketName;
+  std::string bucketName, description;
   BindValues bindValues;
   std::vector<Step> queues[2]; ///< By fb::Queue, in program order.
   std::vector<uint32_t> waits;

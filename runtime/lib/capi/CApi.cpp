@@ -531,6 +531,8 @@ bagua_code bagua_bind(bagua_context *context, const bagua_schedule *schedule,
       return invalid(
           absl::StrCat("bagua_bind expects bucket->async to be 0 or 1, got ", bucket->async));
     described.async = bucket->async == 1;
+    if (bucket->description != nullptr)
+      described.description = bucket->description;
     Binding::Options options;
     if (bucket->parameter_count > 0)
       BAGUA_TRY(notNull(bucket->parameters, "bagua_bind", "bucket->parameters"));

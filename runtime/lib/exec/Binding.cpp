@@ -175,8 +175,11 @@ protected:
   bool waitsForPeer() const override { return current_->waitsForPeer() || comparing_; }
   bool waitsForJob() const override { return current_->waitsForJob(); }
   std::string describe() const override {
-    return absl::StrCat("program ", current_->plan().program->name, ", bucket '", bucket_.name,
-                        "', ", current_->plan().stepText(values_.step));
+    const Plan &plan = current_->plan();
+    return absl::StrCat(bucket_.description.empty() ? absl::StrCat("program ", plan.program->name,
+                                                                   ", bucket '", bucket_.name, "'")
+                                                    : bucket_.description,
+                        ", ", plan.stepText(values_.step));
   }
   Trace::Span waitSpan(int64_t startNs) const override {
     return {startNs, 0, values_.step, 0, waitName_, -1, Trace::Track::Job};
@@ -654,10 +657,15 @@ StatusOr<bool> BindingImpl::wait(std::chrono::nanoseconds slice, bool untilGate)
 /// For peers that wait for this rank: what it did last. No allocation.
 void BindingImpl::notePhase() const {
   std::array<char, 160> text;
-  int bytes = std::snprintf(text.data(), text.size(),
-                            "in user code, after program %s, bucket '%.64s', %s %lld",
-                            current_->plan().program->name.c_str(), bucket_.name.c_str(),
-                            bucket_.async ? "round" : "step", static_cast<long long>(values_.step));
+  const char *unit = bucket_.async ? "round" : "step";
+  auto step = static_cast<long long>(values_.step);
+  int bytes =
+      bucket_.description.empty()
+          ? std::snprintf(text.data(), text.size(),
+                          "in user code, after program %s, bucket '%.64s', %s %lld",
+                          current_->plan().program->name.c_str(), bucket_.name.c_str(), unit, step)
+          : std::snprintf(text.data(), text.size(), "in user code, after %.64s, %s %lld",
+                          bucket_.description.c_str(), unit, step);
   engine_.group().setPhase(
       {text.data(), std::min<size_t>(static_cast<size_t>(bytes), text.size() - 1)});
 }

@@ -401,9 +401,9 @@ PeerWait ProgramRun::peerWait() const {
       if (queues_[which].next != plan_.queues[which].size())
         location = plan_.queues[which][queues_[which].next].location;
   }
-  wait.place = absl::StrCat("bucket '", plan_.bucketName, "', program ", plan_.program->name, ", ",
-                            plan_.stepText(step_), location == kNone ? "" : ", ",
-                            location == kNone ? "" : plan_.schedule->location(location));
+  wait.place = absl::StrCat(plan_.subject(), ", ", plan_.stepText(step_));
+  if (location != kNone && plan_.description.empty())
+    absl::StrAppend(&wait.place, ", ", plan_.schedule->location(location));
   return wait;
 }
 

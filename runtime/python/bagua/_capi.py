@@ -104,6 +104,7 @@ class Bucket(ctypes.Structure):
         ("parameters", ctypes.POINTER(Parameter)),
         ("parameter_count", ctypes.c_size_t),
         ("is_async", ctypes.c_int),
+        ("description", ctypes.c_char_p),
     ]
 
 

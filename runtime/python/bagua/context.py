@@ -165,11 +165,24 @@ class Context:
             self._collective("broadcast", "bagua_broadcast", pointer, size, root)
 
     def bind(
-        self, schedule, name, length, dtype, gradient=None, weight=None, index=0, parameters=None, is_async=False
+        self,
+        schedule,
+        name,
+        length,
+        dtype,
+        gradient=None,
+        weight=None,
+        index=0,
+        parameters=None,
+        is_async=False,
+        description=None,
     ):
         """Binds `schedule` to bucket number `index`, with values for some of its parameters by name. Collective, in one
-        order on all ranks. Memory must outlive the binding. is_async: for the async program alone, see bagua.h."""
-        binding = Binding(self, schedule, name, length, dtype, gradient, weight, index, parameters or {}, is_async)
+        order on all ranks. Memory must outlive the binding. is_async: for the async program alone; description: in
+        messages instead of the bucket and the schedule's line; see bagua.h."""
+        binding = Binding(
+            self, schedule, name, length, dtype, gradient, weight, index, parameters or {}, is_async, description
+        )
         self.bindings.append(binding)
         return binding
 
@@ -205,7 +218,9 @@ class Context:
 class Binding:
     """A schedule on one bucket; its programs run one after the other."""
 
-    def __init__(self, context, schedule, name, length, dtype, gradient, weight, index, parameters, is_async):
+    def __init__(
+        self, context, schedule, name, length, dtype, gradient, weight, index, parameters, is_async, description
+    ):
         values = [_capi.Parameter.of(*item) for item in parameters.items()]
         bucket = _capi.Bucket(
             struct_size=ctypes.sizeof(_capi.Bucket),
@@ -218,6 +233,7 @@ class Binding:
             parameters=(_capi.Parameter * len(values))(*values),
             parameter_count=len(values),
             is_async=int(is_async),
+            description=description and description.encode(),
         )
         handle = ctypes.c_void_p()
         context._collective(  # pylint: disable=protected-access

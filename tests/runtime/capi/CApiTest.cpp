@@ -24,6 +24,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 /// Of f32.
@@ -675,9 +676,14 @@ TEST(CApiTest, APeerThatHasLeftIsNamedAtOnce) {
     fb::ScheduleT schedule;
     bagua_event event;
     bool untilGate;
+    const char *description, *place;
   };
-  Case cases[] = {{"gradient", gradientAllReduceSchedule(), BAGUA_GRADIENT, false},
-                  {"gate", decentralizedSchedule(), BAGUA_BEFORE_FORWARD, true}};
+  Case cases[] = {{"gradient", gradientAllReduceSchedule(), BAGUA_GRADIENT, false, nullptr,
+                   "bucket 'b', program gradient, step 0, gradient_allreduce.mlir:"},
+                  {"described", gradientAllReduceSchedule(), BAGUA_GRADIENT, false,
+                   "the check of x", "the check of x, step 0"},
+                  {"gate", decentralizedSchedule(), BAGUA_BEFORE_FORWARD, true, nullptr,
+                   "bucket 'b', program before_forward"}};
   for (const char *transport : {"View", "WindowMapped"})
     for (Case &one : cases) {
       SCOPED_TRACE(std::string(one.name) + " over " + transport);
@@ -688,6 +694,7 @@ TEST(CApiTest, APeerThatHasLeftIsNamedAtOnce) {
         int rank = bagua_rank(context);
         float *data = buckets[static_cast<size_t>(rank)].data();
         bagua_bucket bucket = bucketOf("b", 1000, data, data);
+        bucket.description = one.description;
         bagua_binding *binding = nullptr;
         ASSERT_EQ(bagua_bind(context, schedule.get(), &bucket, &binding), BAGUA_OK)
             << bagua_last_error();
@@ -706,8 +713,11 @@ TEST(CApiTest, APeerThatHasLeftIsNamedAtOnce) {
         EXPECT_EQ(code, BAGUA_PEER_LOST) << bagua_last_error();
         EXPECT_THAT(bagua_last_error(),
                     AllOf(HasSubstr("rank 0 (host "), HasSubstr(", pid "),
-                          HasSubstr(") has left (said goodbye) while rank 1 waited for it in "
-                                    "bucket 'b'")));
+                          HasSubstr(std::string(") has left (said goodbye) while rank 1 waited "
+                                                "for it in ") +
+                                    one.place)));
+        if (one.description != nullptr)
+          EXPECT_THAT(bagua_last_error(), Not(HasSubstr(".mlir")));
         EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
         bagua_unbind(binding);
         done.arrive_and_wait();

@@ -701,7 +701,8 @@ class _Flag:
     def __init__(self, context):
         self.value = torch.frombuffer(Memory(context, 4).buffer(), dtype=torch.float32, count=1)
         schedule = find_schedule("gradient_allreduce")
-        self.binding = context.bind(schedule, "finite", 1, _capi.F32, self.value.data_ptr())
+        what = "the check that gradients are finite"
+        self.binding = context.bind(schedule, "finite", 1, _capi.F32, self.value.data_ptr(), description=what)
 
     def agree(self, holds, step):
         self.value[0] = 0.0 if holds else 1.0
