@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <iostream>
 #include <set>
+#include <sys/resource.h>
 #include <thread>
 #include <unistd.h>
 
@@ -195,6 +196,46 @@ TEST(GoodbyeTest, AfterTheStoresHostHasLeftIsNoDeath) {
   }
   EXPECT_EQ(ranks.exitCode(1), 0) << ranks.log(1);
   EXPECT_THAT(ranks.log(1), AllOf(HasSubstr("2 left: rank 2 (host "), HasSubstr(") has left (")));
+}
+
+/// Joins with few file descriptors to spare, if it is told so.
+BAGUA_RANK_PROGRAM(join_with_few_descriptors) {
+  if (std::string spare = context.argument("spare");
+      context.rank() == std::stoi(context.argument("poor"))) {
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = static_cast<rlim_t>(descriptorUse().open + std::stoi(spare));
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  auto group = join(context);
+  if (!group.ok()) {
+    int code = exitCodeFor(group.status());
+    (void)context.hear(); // Rank 0 hosts the store: others may only be on their way.
+    return code;
+  }
+  while ((*group)->verdict().ok())
+    std::this_thread::sleep_for(1ms);
+  return exitCodeFor((*group)->verdict());
+}
+
+// Spare descriptors: not enough to know where the peers are, and not enough for so many of them.
+TEST(DescriptorsTest, negative_too_few_on_one_rank_are_an_error_on_all_at_once) {
+  for (int poor : {0, 1})
+    for (const char *spare : {"11", "18"}) {
+      Clock::time_point begin = Clock::now();
+      RankGroup ranks =
+          spawn("join_with_few_descriptors",
+                {.worldSize = 3, .arguments = {{"poor", std::to_string(poor)}, {"spare", spare}}});
+      for (int rank : {1, 2, 0}) {
+        ranks.tell(rank, "end");
+        EXPECT_EQ(ranks.exitCode(rank), exitCodeFor(absl::StatusCode::kResourceExhausted))
+            << ranks.log(rank);
+        EXPECT_THAT(ranks.log(rank), AllOf(HasSubstr("rank " + std::to_string(poor) + " (host "),
+                                           HasSubstr("too few file descriptors: it needs "),
+                                           HasSubstr("are open and `ulimit -n` is ")));
+      }
+      EXPECT_LT(Clock::now() - begin, 5s) << "rank " << poor << ", " << spare << " to spare";
+    }
 }
 
 class B42FrozenTest : public testing::TestWithParam<int> {};

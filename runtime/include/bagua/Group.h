@@ -11,6 +11,7 @@ namespace bagua::rt {
 
 struct PeerInfo {
   int rank = 0, localRank = 0, node = 0;
+  int localSize = -1; ///< As its launcher says; -1: it does not.
   std::string host;
   int64_t pid = 0;
   std::string hostKey; ///< Boot id + network namespace: equal means windows can be shared.

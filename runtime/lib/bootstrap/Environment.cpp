@@ -116,13 +116,16 @@ constexpr Source kSources[] = {
      inSlurmStep, slurmJob, slurmHost},
 };
 
+constexpr std::string_view kExplicit = "explicit arguments";
+
 struct Place {
   int rank = -1, world = -1, localRank = -1, localSize = -1;
 };
 
 Status checkPlace(const Place &place, const std::string &source) {
   auto refuse = [&](const std::string &what) {
-    return absl::InvalidArgumentError(cat(source, " contradicts itself: ", what));
+    const char *verb = source == kExplicit ? " contradict themselves: " : " contradicts itself: ";
+    return absl::InvalidArgumentError(cat(source, verb, what));
   };
   if (place.world < 1)
     return refuse(cat("a world of ", place.world));
@@ -143,8 +146,15 @@ StatusOr<std::optional<Place>> readPlace(const Source &source, const Environment
   bool slurm = std::strcmp(source.rank, "SLURM_PROCID") == 0;
   const char *worldName = slurm && !find(environment, source.world) ? "SLURM_NTASKS" : source.world;
   const std::string *rank = find(environment, source.rank), *world = find(environment, worldName);
-  if (!rank && !world)
+  if (!rank && !world) {
+    // Variables that only Bagua knows can mean nothing else.
+    for (const char *name : {source.localRank, source.localSize})
+      if (source.job == baguaJob && find(environment, name))
+        return absl::InvalidArgumentError(cat(source.name, " contradicts itself: ", name, " is '",
+                                              *find(environment, name), "', but ", source.rank,
+                                              " and ", source.world, " are not set"));
     return std::optional<Place>();
+  }
   if (!rank || !world)
     return absl::InvalidArgumentError(cat(source.name,
                                           " contradicts itself: ", rank ? source.rank : worldName,
@@ -186,6 +196,13 @@ Status findStore(Launch &launch, const LaunchRequest &request, const Environment
   if (host != "rank0" && host != "launcher")
     return absl::InvalidArgumentError(
         cat("BAGUA_STORE_HOST expects 'rank0' or 'launcher', got '", host, "'"));
+  if (!source && launch.source != kExplicit && !(request.store + variable).empty())
+    return absl::InvalidArgumentError(
+        request.store.empty()
+            ? cat("BAGUA_STORE is '", variable,
+                  "', but nothing tells this process's rank: set BAGUA_RANK and BAGUA_WORLD")
+            : cat("option store is '", request.store,
+                  "', but nothing tells this process's rank: pass rank and world"));
   if (!request.store.empty() || !variable.empty()) {
     launch.store = request.store.empty() ? variable : request.store;
     // Another address than the launcher's is the caller's own business.
@@ -193,6 +210,13 @@ Status findStore(Launch &launch, const LaunchRequest &request, const Environment
     return net::parseHostPort(launch.store, request.store.empty() ? "BAGUA_STORE" : "option store")
         .status();
   }
+  if (source && source->job != baguaJob)
+    if (const std::string *port = find(environment, "MASTER_PORT")) {
+      std::optional<int64_t> value = parseInteger(*port);
+      if (!value || *value < 1 || *value > 65535)
+        return absl::InvalidArgumentError(
+            cat(source->name, ": MASTER_PORT expects a port in [1, 65535], got '", *port, "'"));
+    }
   if (launch.world == 1)
     return absl::OkStatus();
   if (!source || source->job == baguaJob)
@@ -230,7 +254,7 @@ StatusOr<Launch> resolveLaunch(const LaunchRequest &request, const Environment &
           cat("explicit arguments give ",
               request.rank >= 0 ? "a rank but no world" : "a world but no rank"));
     place = {request.rank, request.world, request.localRank, request.localSize};
-    launch.source = "explicit arguments";
+    launch.source = kExplicit;
     BAGUA_TRY(checkPlace(place, launch.source));
     launch.job = baguaJob(environment);
   } else {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <dirent.h>
@@ -10,6 +11,7 @@
 #include <memory>
 #include <set>
 #include <sstream>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -119,6 +121,22 @@ std::string portHolder(uint16_t port) {
     }
   }
   return "";
+}
+
+DescriptorUse descriptorUse() {
+  DescriptorUse use;
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  use.limit = static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, INT32_MAX));
+  Directory descriptors(::opendir("/proc/self/fd"));
+  if (!descriptors) { // There is not one left, or nobody can tell.
+    use.open = errno == EMFILE || errno == ENFILE ? use.limit : 0;
+    return use;
+  }
+  while (const dirent *entry = ::readdir(descriptors.get()))
+    use.open += entry->d_name[0] != '.';
+  --use.open; // The folder's own.
+  return use;
 }
 
 } // namespace bagua::rt

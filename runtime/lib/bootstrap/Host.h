@@ -19,4 +19,9 @@ uint64_t processStartTime(int64_t pid);
 /// told.
 std::string portHolder(uint16_t port);
 
+struct DescriptorUse {
+  int64_t open = 0, limit = 0; ///< Of this process; the limit is RLIMIT_NOFILE's soft one.
+};
+DescriptorUse descriptorUse();
+
 } // namespace bagua::rt

@@ -23,6 +23,7 @@ struct Shared {
   std::mutex mutex;
   std::condition_variable changed;
   Session session;               // guarded by mutex
+  Status placed;                 // guarded by mutex; of settle()
   std::set<LocalGroup *> groups; // guarded by mutex
   std::atomic<int> pauses{0}, departures{0};
 
@@ -142,7 +143,8 @@ public:
       }
       shared_->groups.insert(this);
       if (shared_->session.complete()) {
-        shared_->session.settle();
+        shared_->placed = shared_->session.settle();
+        shared_->session.condemn(shared_->placed);
         shared_->changed.notify_all();
       }
       bool done = shared_->changed.wait_until(lock, Clock::now() + bootstrapTimeout_, [&] {
@@ -152,7 +154,7 @@ public:
         std::vector<std::string> warnings;
         shared_->session.tick(limits.bootstrapTimeout * 2, warnings);
       }
-      if (shared_->session.complete()) {
+      if (shared_->session.complete() && shared_->placed.ok()) {
         for (int rank = 0; rank < world_; ++rank)
           peers_.push_back(shared_->session.member(rank).info);
         return absl::OkStatus();
@@ -313,6 +315,7 @@ StatusOr<std::unique_ptr<Group>> createLocalGroup(const Group::Options &options,
   PeerInfo info;
   info.rank = options.rank;
   info.localRank = options.localRank >= 0 ? options.localRank : options.rank;
+  info.localSize = options.localSize;
   info.host = hostName();
   info.pid = ::getpid();
   info.hostKey = hostKey();

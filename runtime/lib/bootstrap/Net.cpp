@@ -21,7 +21,9 @@ constexpr int kBacklog = 512;
 Status systemError(std::string_view what) {
   int error = errno;
   std::string text = cat(what, ": ", std::strerror(error));
-  if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS)
+  if (error == EMFILE || error == ENFILE)
+    return absl::ResourceExhaustedError(cat(text, " (`ulimit -n` is ", descriptorUse().limit, ")"));
+  if (error == ENOMEM || error == ENOBUFS)
     return absl::ResourceExhaustedError(text);
   return absl::UnavailableError(text);
 }

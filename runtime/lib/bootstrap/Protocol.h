@@ -17,7 +17,7 @@ static_assert(std::endian::native == std::endian::little,
 /// The server sends it first, so that a client knows at once whom it reached.
 inline constexpr std::string_view kBanner = "BAGUAST1";
 inline constexpr uint32_t kMagic = 0x31545342; // "BST1"
-inline constexpr uint32_t kVersion = 1;
+inline constexpr uint32_t kVersion = 2;
 
 struct FrameHeader {
   uint32_t magic = kMagic;
@@ -57,6 +57,7 @@ enum class Type : uint32_t {
   kHostPhase,
   kPauses,
   kLeft,
+  kJoined, ///< Let in by the store of this group: if it goes away now, its host has died.
 };
 
 /// Appends to a body.

@@ -31,6 +31,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kTimeoutDefault{300'000};
 constexpr milliseconds kConnectTimeout{2'000}; ///< One attempt.
+constexpr milliseconds kRetryPause{20};
 constexpr milliseconds kControlTimeout{
     1'000};                               ///< Goodbye, proposals: short, the store may be gone.
 constexpr milliseconds kJoinSlack{3'000}; ///< The store decides about absentees before we do.
@@ -342,8 +343,9 @@ private:
                                              "; only the rank itself can communicate"));
   }
 
+  Status checkDescriptors(int localPeers, int clients) const;
   StatusOr<net::Descriptor> connect(Clock::time_point deadline);
-  Status greet(int descriptor, Clock::time_point deadline);
+  Status greet(int descriptor, Clock::time_point deadline, const Status &objection, bool &joined);
   StatusOr<std::string> call(Type type, const wire::Writer &body,
                              std::optional<milliseconds> timeout);
   void stop();
@@ -397,6 +399,8 @@ StatusOr<net::Descriptor> RemoteGroup::connect(Clock::time_point deadline) {
         break;
       StatusOr<net::Descriptor> socket =
           net::connectTo(endpoint, std::min(kConnectTimeout, milliseconds(left)));
+      if (absl::IsResourceExhausted(socket.status()))
+        return socket.status();
       if (!socket.ok()) {
         last = std::string(socket.status().message());
         continue;
@@ -423,11 +427,15 @@ StatusOr<net::Descriptor> RemoteGroup::connect(Clock::time_point deadline) {
   }
 }
 
-Status RemoteGroup::greet(int descriptor, Clock::time_point deadline) {
+/// Says hello and waits for the others. `objection`: why this rank cannot go on, for all to hear.
+/// `joined` once the store has let it in.
+Status RemoteGroup::greet(int descriptor, Clock::time_point deadline, const Status &objection,
+                          bool &joined) {
   wire::Writer hello;
   hello.number(wire::kVersion).text(launch_.job);
   hello.number(static_cast<int32_t>(launch_.world)).number(static_cast<int32_t>(launch_.rank));
-  hello.number(static_cast<int32_t>(launch_.localRank)).text(hostName());
+  hello.number(static_cast<int32_t>(launch_.localRank));
+  hello.number(static_cast<int32_t>(launch_.localSize)).text(hostName());
   hello.number(static_cast<int64_t>(::getpid())).text(hostKey());
   hello.text(net::localEndpoint(descriptor).ip());
   hello.number(pidNamespace()).number(processStartTime(::getpid()));
@@ -465,6 +473,11 @@ Status RemoteGroup::greet(int descriptor, Clock::time_point deadline) {
       Status refused = wire::Reader(body).status();
       return refused.ok() ? absl::InternalError("the store refused without a reason") : refused;
     }
+    case Type::kJoined:
+      joined = true;
+      if (!objection.ok())
+        status = handshake.write(wire::Writer().status(objection).frame(Type::kPropose, 1));
+      continue;
     default: // Pauses and goodbyes of a group that is not complete yet: nothing to us.
       continue;
     }
@@ -490,8 +503,21 @@ Status RemoteGroup::join() {
     }
     impl_->server->configure(launch_.world, launch_.job, 0);
   }
-  BAGUA_ASSIGN(net::Descriptor socket, connect(deadline));
-  BAGUA_TRY(greet(socket.get(), deadline));
+  bool servesStore = impl_->server != nullptr;
+  Status shortage =
+      checkDescriptors(std::max(launch_.localSize - 1, 0), servesStore ? launch_.world : 0);
+  net::Descriptor socket;
+  for (bool joined = false; !joined;) {
+    BAGUA_ASSIGN(socket, connect(deadline));
+    Status greeted = greet(socket.get(), deadline, shortage, joined);
+    // The store of a former group at this address may have been about to end.
+    if (!joined && absl::IsUnavailable(greeted)) {
+      std::this_thread::sleep_for(kRetryPause);
+      continue;
+    }
+    BAGUA_TRY(std::move(greeted));
+  }
+  BAGUA_TRY(shortage);
   if (static_cast<int>(impl_->roster.peers.size()) != launch_.world)
     return absl::InternalError("the store's welcome is for another world");
   const std::string &here = impl_->roster.peers[launch_.rank].hostKey;
@@ -514,9 +540,28 @@ Status RemoteGroup::join() {
   impl_->running = true;
   impl_->ended.assign(static_cast<size_t>(launch_.world), false);
   impl_->presences = std::vector<std::atomic<Presence>>(static_cast<size_t>(launch_.world));
-  SignalsBlocked blocked;
-  impl_->thread = std::thread([this] { run(); });
-  return absl::OkStatus();
+  // Where the peers are is known only now.
+  shortage = checkDescriptors(sameHost - 1, 0);
+  {
+    SignalsBlocked blocked;
+    impl_->thread = std::thread([this] { run(); });
+  }
+  return shortage.ok() ? shortage : condemn(shortage);
+}
+
+/// An error if this process has too few file descriptors left for `localPeers` and `clients`.
+Status RemoteGroup::checkDescriptors(int localPeers, int clients) const {
+  // A process handle and three shared files of each peer; what transports need for themselves.
+  constexpr int kPerPeer = 4, kOwn = 8;
+  int needed = kOwn + kPerPeer * localPeers + clients;
+  DescriptorUse use = descriptorUse();
+  if (use.open + needed <= use.limit)
+    return absl::OkStatus();
+  return absl::ResourceExhaustedError(cat("rank ", launch_.rank, " (host ", hostName(), ", pid ",
+                                          ::getpid(), ") has too few file descriptors: it needs ",
+                                          needed, " more for a group of ", launch_.world,
+                                          " ranks; ", use.open, " are open and `ulimit -n` is ",
+                                          use.limit, ": raise it to at least ", use.open + needed));
 }
 
 // ---- Requests, on any thread ----
@@ -851,9 +896,17 @@ StatusOr<std::unique_ptr<Group>> createRemoteGroup(const Group::Options &options
     alone.localStore = makeLocalStore();
     return createLocalGroup(alone, launch.source);
   }
-  auto group = std::make_unique<RemoteGroup>(launch, options, bootstrap, step);
-  BAGUA_TRY(group->join());
-  return std::unique_ptr<Group>(std::move(group));
+  try {
+    auto group = std::make_unique<RemoteGroup>(launch, options, bootstrap, step);
+    BAGUA_TRY(group->join());
+    return std::unique_ptr<Group>(std::move(group));
+  } catch (const std::system_error &error) { // From asio.
+    if (error.code().value() != EMFILE && error.code().value() != ENFILE)
+      return absl::InternalError(cat("rank ", launch.rank, " cannot join: ", error.what()));
+    return absl::ResourceExhaustedError(cat("rank ", launch.rank,
+                                            " has too few file descriptors to join: ", error.what(),
+                                            " (`ulimit -n` is ", descriptorUse().limit, ")"));
+  }
 }
 
 } // namespace bagua::rt

@@ -32,7 +32,9 @@ std::string rankList(const std::vector<int> &ranks) {
   return text;
 }
 
-std::string secondsText(double seconds) { return fmt::format("{:.1f} s", seconds); }
+std::string secondsText(double seconds) {
+  return seconds < 1.0 ? fmt::format("{:.0f} ms", seconds * 1e3) : fmt::format("{:.1f} s", seconds);
+}
 
 Status Table::set(std::string_view key, std::string_view value) {
   if (key.empty() || key.size() > kKeyBytesMax)
@@ -104,7 +106,42 @@ Status Session::join(int world, const PeerInfo &info, const Limits &limits) {
   return absl::OkStatus();
 }
 
-void Session::settle() {
+/// Of one host. One host may play several of `localSize` ranks each; then a local rank is there
+/// once in each.
+Status Session::checkPlaces(const std::vector<int> &ranks) const {
+  int sized = -1;
+  for (int rank : ranks) {
+    int size = members_[rank].info.localSize;
+    if (size > 0 && sized >= 0 && size != members_[sized].info.localSize)
+      return absl::AbortedError(
+          cat("the ranks of a host disagree about its local size: ", identify(sized, ""), " says ",
+              members_[sized].info.localSize, ", ", identify(rank, ""), " says ", size));
+    if (size > 0)
+      sized = rank;
+  }
+  int size = sized < 0 ? world() : members_[sized].info.localSize;
+  int hosts = (static_cast<int>(ranks.size()) + size - 1) / size;
+  std::map<int, std::vector<int>> byPlace;
+  for (int rank : ranks) {
+    if (members_[rank].info.localRank < 0)
+      continue;
+    std::vector<int> &same = byPlace[members_[rank].info.localRank];
+    same.push_back(rank);
+    if (static_cast<int>(same.size()) > hosts)
+      return absl::AbortedError(cat(identify(same.front(), ""), " and ", identify(rank, ""),
+                                    " of one host both have local rank ",
+                                    members_[rank].info.localRank,
+                                    sized < 0 ? "" : cat(" of local size ", size)));
+  }
+  return absl::OkStatus();
+}
+
+Status Session::settle() {
+  std::map<std::string, std::vector<int>> hosts;
+  for (int rank = 0; rank < world(); ++rank)
+    hosts[members_[rank].info.hostKey].push_back(rank);
+  for (const auto &[host, ranks] : hosts)
+    BAGUA_TRY(checkPlaces(ranks));
   std::map<std::string, int> nodes;
   std::map<std::string, std::set<int>> taken;
   for (Member &member : members_) {
@@ -123,6 +160,7 @@ void Session::settle() {
     used.insert(free);
     member.info.localRank = free;
   }
+  return absl::OkStatus();
 }
 
 void Session::noteRefusal(std::string text) {

@@ -71,8 +71,9 @@ public:
   bool complete() const { return joined_ == world(); }
   /// Everyone who joined has left or died: the next join belongs to another session.
   bool over() const { return joined_ > 0 && gone_ == joined_; }
-  /// Numbers nodes by host key and fills local ranks that nobody gave. Once complete().
-  void settle();
+  /// Numbers nodes by host key and fills local ranks that nobody gave. Once complete(). An error if
+  /// the ranks of a host contradict each other about their places.
+  Status settle();
   const Member &member(int rank) const { return members_[rank]; }
   /// Remembered for the message about ranks that did not arrive.
   void noteRefusal(std::string text);
@@ -112,6 +113,7 @@ public:
 private:
   std::string identify(int rank, std::string_view more) const;
   bool inGather(int rank) const;
+  Status checkPlaces(const std::vector<int> &ranks) const;
   void tickBootstrap(double seconds);
   void tickFrozen(double seconds, std::vector<std::string> &warnings);
   void tickWaits(double seconds, std::vector<std::string> &warnings);

@@ -63,6 +63,7 @@ std::optional<Hello> parseHello(std::string_view body) {
   hello.world = reader.number<int32_t>();
   hello.info.rank = reader.number<int32_t>();
   hello.info.localRank = reader.number<int32_t>();
+  hello.info.localSize = reader.number<int32_t>();
   hello.info.host = printable(reader.text());
   hello.info.pid = reader.number<int64_t>();
   hello.info.hostKey = printable(reader.text());
@@ -542,7 +543,15 @@ struct StoreServer::Impl {
     connection->rank = rank;
     members[rank] = connection;
     logger("bootstrap")->debug("store: rank {} has joined from {}", rank, connection->peer.ip());
+    if (serves())
+      send(connection, wire::Writer().frame(Type::kJoined));
     missEnded();
+  }
+
+  /// Not left over from a former group.
+  bool serves() {
+    std::lock_guard lock(retirement);
+    return !retired;
   }
 
   void missEnded() {
@@ -585,7 +594,10 @@ struct StoreServer::Impl {
   }
 
   void welcome() {
-    session->settle();
+    if (Status placed = session->settle(); !placed.ok()) {
+      session->condemn(placed);
+      return;
+    }
     std::vector<PeerInfo> peers;
     for (int rank = 0; rank < session->world(); ++rank)
       peers.push_back(session->member(rank).info);
@@ -614,14 +626,14 @@ struct StoreServer::Impl {
       return;
     if (culprit < 0)
       culprit = session->culprit();
+    if (session->complete() && !welcomed && !session->hasVerdict())
+      welcome();
     if (session->hasVerdict() && !verdictSent) {
       verdictSent = true;
       broadcast(wire::Writer().status(session->verdict()).frame(Type::kVerdict));
       gets.clear();
       gathers.clear();
     }
-    if (session->complete() && !welcomed && !session->hasVerdict())
-      welcome();
     if (session->pauses() != pausesSent) {
       pausesSent = session->pauses();
       broadcast(wire::Writer().number(static_cast<int32_t>(pausesSent)).frame(Type::kPauses));
@@ -740,6 +752,9 @@ void StoreServer::configure(int world, const std::string &job, int hostRank) {
     impl->options.world = world;
     impl->options.job = job;
     impl->options.hostRank = hostRank;
+    // Those that came to the former group's store.
+    if (impl->session && !impl->session->complete())
+      impl->broadcast(wire::Writer().frame(Type::kJoined));
     std::vector<Impl::ConnectionPtr> again = std::move(impl->parked);
     impl->parked.clear();
     for (const Impl::ConnectionPtr &connection : again)

@@ -10,6 +10,7 @@ namespace bagua::rt {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -164,7 +165,7 @@ TEST(LocalGroupTest, RanksThatDoNotJoinAreNamed) {
   options.bootstrapTimeout = 50ms;
   Status status = Group::create(options).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_THAT(message(status), HasSubstr("ranks 0, 2, 3 of 4 did not join within 0.1 s"));
+  EXPECT_THAT(message(status), HasSubstr("ranks 0, 2, 3 of 4 did not join within 50 ms"));
 }
 
 TEST(LocalGroupTest, AGroupFollowsAnotherOnOneStore) {
@@ -177,6 +178,26 @@ TEST(LocalGroupTest, AGroupFollowsAnotherOnOneStore) {
           group.leave();
         },
         store);
+}
+
+TEST(LocalGroupTest, negative_ranks_with_one_local_rank) {
+  auto store = makeLocalStore();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank)
+    threads.emplace_back([&, rank] {
+      Group::Options options;
+      options.localStore = store;
+      options.rank = rank;
+      options.world = 2;
+      options.localRank = 0;
+      options.localSize = 2;
+      Status status = Group::create(options).status();
+      EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+      EXPECT_THAT(message(status), AllOf(HasSubstr("rank 0 (host "), HasSubstr("rank 1 (host "),
+                                         HasSubstr("both have local rank 0 of local size 2")));
+    });
+  for (std::thread &thread : threads)
+    thread.join();
 }
 
 TEST(LocalGroupTest, negative_ranks_outside_the_world) {

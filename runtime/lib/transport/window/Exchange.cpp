@@ -34,6 +34,9 @@ struct Hello {
 static_assert(sizeof(Hello) == 32, "goes over a socket: no padding");
 
 Status systemError(const std::string &what) {
+  if (errno == EMFILE || errno == ENFILE)
+    return absl::ResourceExhaustedError(
+        absl::StrCat(what, ": ", strerror(errno), " (see `ulimit -n`)"));
   return absl::InternalError(absl::StrCat(what, ": ", strerror(errno)));
 }
 
@@ -133,7 +136,7 @@ StatusOr<bool> WindowExchange::give(const Peer &peer, const std::array<int, kFil
 }
 
 /// Reads one connection; true if it brought the windows of a peer that was awaited.
-bool WindowExchange::take(int connection, std::vector<Peer> &peers) {
+StatusOr<bool> WindowExchange::take(int connection, std::vector<Peer> &peers) {
   Hello hello{};
   iovec payload{&hello, sizeof hello};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kFileCount)] = {};
@@ -154,6 +157,10 @@ bool WindowExchange::take(int connection, std::vector<Peer> &peers) {
       std::memcpy(&descriptor, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
       received.emplace_back(descriptor);
     }
+  }
+  if (size >= 0 && (message.msg_flags & MSG_CTRUNC) != 0 && received.size() < kFileCount) {
+    errno = EMFILE; // The kernel has dropped what found no place.
+    return systemError(absl::StrCat("rank ", rank_, " cannot take the windows of its peers"));
   }
   auto refuse = [&](const char *why) {
     logger("transport")
@@ -202,12 +209,15 @@ Status WindowExchange::run(Group &group, const std::array<int, kFileCount> &file
       (void)poll(ready.data(), ready.size(), toGive.empty() ? 50 : 1);
     for (size_t i = ready.size(); i-- > 1;)
       if (ready[i].revents != 0) {
-        toTake -= take(connections[i - 1].get(), peers) ? 1 : 0;
+        BAGUA_ASSIGN(bool taken, take(connections[i - 1].get(), peers));
+        toTake -= taken ? 1 : 0;
         connections.erase(connections.begin() + static_cast<std::ptrdiff_t>(i - 1));
       }
     while (true) {
       FileDescriptor connection(
           accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (!connection && (errno == EMFILE || errno == ENFILE))
+        return systemError(absl::StrCat("rank ", rank_, " cannot take the windows of its peers"));
       if (!connection)
         break;
       connections.push_back(std::move(connection));

@@ -45,7 +45,7 @@ public:
 private:
   WindowExchange(int rank, const Token &token) : rank_(rank), token_(token) {}
   StatusOr<bool> give(const Peer &peer, const std::array<int, kFileCount> &files);
-  bool take(int connection, std::vector<Peer> &peers);
+  StatusOr<bool> take(int connection, std::vector<Peer> &peers);
 
   const int rank_;
   const Token token_;
