@@ -25,7 +25,7 @@ struct Bucket {
   /// `weight` holds the snapshot when a round starts and what to add to the weight when it has
   /// ended. Else it runs and keeps all the others. The same on all ranks.
   bool async = false;
-  std::string description; ///< In messages instead of bucket, program and line; empty: these.
+  std::string description{}; ///< In messages instead of bucket, program and line; empty: these.
 };
 
 /// Programs of one binding run one after the other; different bindings run concurrently. Every call
