@@ -1381,6 +1381,7 @@ def rounds_and_checkpoints(schedule, path):
     except bagua.FailedPreconditionError as error:
         refused = str(error)
     unchanged = model.flat().tolist() == before
+    count_steps(model, optimizer, bagua.rank())  # Ranks save at different steps.
     bagua.stop(model)
     saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
     torch.save(saved, f"{path}.{bagua.rank()}")
