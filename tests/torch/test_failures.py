@@ -229,7 +229,8 @@ def test_b47_python_goes_on_after_an_error(how, expected, tmp_path):
         assert f"rank {world - 1}" in report["errors"][0][1]
         assert report["errors"][1] == report["errors"][0]
         assert report["saved"] and report["moved"] and report["finite"]
-        assert report["step"] == (2 if how != "uneven" else 4 if rank == world - 1 else 3)
+        # Two ranks find the difference; its verdict may reach the third in the step before.
+        assert report["step"] in ({2} if how != "uneven" else {4} if rank == world - 1 else {2, 3})
         assert report["shutdown_s"] < 5
 
 
