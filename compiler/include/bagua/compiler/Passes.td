@@ -105,6 +105,9 @@ def ExpandVia : Pass<"bagua-expand-via", "::bagua::ir::AlgorithmOp"> {
       scf.yield %g : …
     }
     ```
+    With `remember @w`, what is split is `%c = bagua.map %g + (read @w)`, and what it lost is kept:
+    `bagua.update @w = %c - (bagua.concat of the decoded %coded)`. With `remember @w, @s`, the owner
+    of a shard does the same around the second `encode`.
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::scf::SCFDialect"];
   let statistics = [Statistic<"numExpanded", "expanded", "Number of all_reduce ops expanded">];

@@ -6,7 +6,7 @@
 #include "bagua/compiler/KernelCode.h"
 #include "bagua/compiler/ScalarEvaluator.h"
 
-#include "../States.h"
+#include "../Steps.h"
 
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -633,73 +633,24 @@ LogicalResult runFrom(size_t first, ArrayRef<chunk::ProgramOp> programs, int64_t
   return Interpreter(inputs, options, outputs, states, *messages, step, rest).run(programs[first]);
 }
 
+struct ChunkLevel {
+  using ScheduleOp = chunk::ScheduleOp;
+  using ProgramOp = chunk::ProgramOp;
+  using DeclareParameterOp = chunk::DeclareParameterOp;
+  using DeclareStateOp = chunk::DeclareStateOp;
+  using Event = chunk::Event;
+  static Event eventOf(ProgramOp program) { return program.getEvent(); }
+};
+
 } // namespace
 
 FailureOr<Outputs> interpretChunk(ModuleOp module, const Inputs &inputs,
                                   const InterpreterOptions &options) {
-  if (failed(checkInputs(module, inputs)))
-    return failure();
-  Outputs outputs;
-  for (auto schedule : module.getOps<chunk::ScheduleOp>()) {
-    unsigned bits = inputs.dtype == kernels::DType::F32 ? 32 : 64;
-    if (llvm::none_of(schedule.getDtypes().getAsValueRange<TypeAttr>(),
-                      [&](Type type) { return type.getIntOrFloatBitWidth() == bits; }))
-      return schedule.emitOpError("expects a bucket of an element type that it accepts, got f")
-             << bits;
-    for (const auto &[name, value] : inputs.parameters)
-      if (!schedule.lookupSymbol<chunk::DeclareParameterOp>(name))
-        return schedule.emitOpError("has no parameter '") << name << "'";
-  }
-  SmallVector<chunk::ProgramOp> early, late; // Up to the gates, and after the update.
-  for (chunk::Event event :
-       {chunk::Event::BeforeForward, chunk::Event::Gradient, chunk::Event::AfterUpdate})
-    for (auto schedule : module.getOps<chunk::ScheduleOp>())
-      for (auto program : schedule.getBody().getOps<chunk::ProgramOp>())
-        if (program.getEvent() == event)
-          (event == chunk::Event::AfterUpdate ? late : early).push_back(program);
-  States states(inputs);
-  bool ownsUpdate = false;
-  for (auto schedule : module.getOps<chunk::ScheduleOp>()) {
-    ownsUpdate |= schedule.getOwnsUpdate();
-    for (auto declared : schedule.getBody().getOps<chunk::DeclareStateOp>())
-      if (failed(states.declare(declared, static_cast<int64_t>(schedule.getGrain()))))
-        return failure();
-  }
-  std::vector<std::pair<chunk::ProgramOp, Rounds>> rounds;
-  for (auto schedule : module.getOps<chunk::ScheduleOp>())
-    for (auto program : schedule.getBody().getOps<chunk::ProgramOp>())
-      if (program.isAsync()) {
-        FailureOr<Rounds> those = roundsOf(program, inputs);
-        if (failed(those))
-          return failure();
-        rounds.emplace_back(program, *those);
-      }
-  for (int64_t step = 0; step < inputs.steps; ++step) {
-    beginStep(inputs, outputs);
-    outputs.formulaWireBytes.emplace_back(static_cast<size_t>(inputs.world), 0);
-    auto run = [&](ArrayRef<chunk::ProgramOp> programs, int64_t number) {
-      return runFrom(0, programs, number, inputs, options, outputs, states);
-    };
-    if (failed(run(early, inputs.firstStep + step)))
-      return failure();
-    if (outputs.finite.back()) {
-      if (!ownsUpdate)
-        jobStep(inputs, outputs);
-      for (chunk::ProgramOp program : late)
-        if (failed(run(program, inputs.firstStep + step)))
-          return failure();
-    }
-    for (auto &[program, those] : rounds) {
-      chunk::ProgramOp async = program;
-      if (failed(
-              those.atBoundary(inputs, outputs, [&](int64_t round) { return run(async, round); })))
-        return failure();
-    }
-  }
-  for (auto &[program, those] : rounds)
-    those.finish(inputs, outputs);
-  outputs.states = states.take();
-  return outputs;
+  auto run = [&](ArrayRef<chunk::ProgramOp> programs, int64_t step, Outputs &outputs,
+                 States &states) {
+    return runFrom(0, programs, step, inputs, options, outputs, states);
+  };
+  return interpretSteps<ChunkLevel>(module, inputs, run);
 }
 
 } // namespace bagua::compiler

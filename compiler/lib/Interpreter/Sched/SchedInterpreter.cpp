@@ -11,7 +11,7 @@
 #include "llvm/ADT/TypeSwitch.h"
 #include "llvm/Support/FormatVariadic.h"
 
-#include "../States.h"
+#include "../Steps.h"
 
 #include <algorithm>
 #include <deque>
@@ -897,75 +897,24 @@ LogicalResult runPrograms(ArrayRef<sched::ProgramOp> programs, int64_t step, con
   return success();
 }
 
+struct SchedLevel {
+  using ScheduleOp = sched::ScheduleOp;
+  using ProgramOp = sched::ProgramOp;
+  using DeclareParameterOp = sched::DeclareParameterOp;
+  using DeclareStateOp = sched::DeclareStateOp;
+  using Event = sched::Trigger;
+  static Event eventOf(ProgramOp program) { return program.getTrigger(); }
+};
+
 } // namespace
 
 FailureOr<Outputs> interpretSched(ModuleOp module, const Inputs &inputs,
                                   const InterpreterOptions &options) {
-  if (failed(checkInputs(module, inputs)))
-    return failure();
-  Outputs outputs;
-  for (auto schedule : module.getOps<sched::ScheduleOp>()) {
-    auto bits = inputs.dtype == kernels::DType::F32 ? 32u : 64u;
-    bool accepts = llvm::any_of(schedule.getDtypes(), [&](Attribute dtype) {
-      return cast<TypeAttr>(dtype).getValue().getIntOrFloatBitWidth() == bits;
-    });
-    if (!accepts)
-      return schedule.emitOpError("expects a bucket of an element type that it accepts, got f")
-             << bits;
-    for (const auto &[name, value] : inputs.parameters)
-      if (!schedule.lookupSymbol<sched::DeclareParameterOp>(name))
-        return schedule.emitOpError("has no parameter '") << name << "'";
-  }
-  SmallVector<sched::ProgramOp> early, late; // Up to the gates, and after the update.
-  for (sched::Trigger trigger :
-       {sched::Trigger::BeforeForward, sched::Trigger::Gradient, sched::Trigger::AfterUpdate})
-    for (auto schedule : module.getOps<sched::ScheduleOp>())
-      for (auto program : schedule.getBody().getOps<sched::ProgramOp>())
-        if (program.getTrigger() == trigger)
-          (trigger == sched::Trigger::AfterUpdate ? late : early).push_back(program);
-  States states(inputs);
-  bool ownsUpdate = false;
-  for (auto schedule : module.getOps<sched::ScheduleOp>()) {
-    ownsUpdate |= schedule.getOwnsUpdate();
-    for (auto declared : schedule.getBody().getOps<sched::DeclareStateOp>())
-      if (failed(states.declare(declared, static_cast<int64_t>(schedule.getGrain()))))
-        return failure();
-  }
-  std::vector<std::pair<sched::ProgramOp, Rounds>> rounds;
-  for (auto schedule : module.getOps<sched::ScheduleOp>())
-    for (auto program : schedule.getBody().getOps<sched::ProgramOp>())
-      if (program.isAsync()) {
-        FailureOr<Rounds> those = roundsOf(program, inputs);
-        if (failed(those))
-          return failure();
-        rounds.emplace_back(program, *those);
-      }
-  for (int64_t step = 0; step < inputs.steps; ++step) {
-    beginStep(inputs, outputs);
-    outputs.formulaWireBytes.emplace_back(static_cast<size_t>(inputs.world), 0);
-    auto run = [&](ArrayRef<sched::ProgramOp> programs, int64_t number) {
-      return runPrograms(programs, number, inputs, options, outputs, states);
-    };
-    if (failed(run(early, inputs.firstStep + step)))
-      return failure();
-    if (outputs.finite.back()) {
-      if (!ownsUpdate)
-        jobStep(inputs, outputs);
-      for (sched::ProgramOp program : late)
-        if (failed(run(program, inputs.firstStep + step)))
-          return failure();
-    }
-    for (auto &[program, those] : rounds) {
-      sched::ProgramOp async = program;
-      if (failed(
-              those.atBoundary(inputs, outputs, [&](int64_t round) { return run(async, round); })))
-        return failure();
-    }
-  }
-  for (auto &[program, those] : rounds)
-    those.finish(inputs, outputs);
-  outputs.states = states.take();
-  return outputs;
+  auto run = [&](ArrayRef<sched::ProgramOp> programs, int64_t step, Outputs &outputs,
+                 States &states) {
+    return runPrograms(programs, step, inputs, options, outputs, states);
+  };
+  return interpretSteps<SchedLevel>(module, inputs, run);
 }
 
 } // namespace bagua::compiler
