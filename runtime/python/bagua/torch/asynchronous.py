@@ -1,14 +1,13 @@
 """Rounds of an async handler beside the training steps: snapshots, what they became, and the stop of all ranks."""
 
-import contextlib
 import time
 
 import torch
 
 from .. import _capi
-from ..context import Memory
-from ..schedule import find_schedule
 from . import plan as planning
+from . import states as stating
+from .shared import FirstError, Flag
 
 _SLICE_MS = 20  # Other models' rounds are looked after this often while one is waited for.
 
@@ -35,7 +34,7 @@ class _Snapshot:
             parameters=parameters,
             is_async=True,
         )
-        self.states = states_of(schedule, self.binding)
+        self.states = stating.states_of(schedule, self.binding)
 
     @torch.no_grad()
     def begin(self, number):
@@ -52,23 +51,7 @@ class _Snapshot:
             scalars[torch.isnan(scalars)] = float("nan")  # As the kernels do: one NaN, whatever the processor.
 
 
-class _AllStopped:
-    """Tells, along with each round, whether every rank had stopped when it began the round: a mean of one element,
-    through the shipped gradient_allreduce. So a round of pairs, too, ends when all ranks have begun it."""
-
-    def __init__(self, context):
-        self.value = torch.frombuffer(Memory(context, 4).buffer(), dtype=torch.float32, count=1)
-        self.binding = context.bind(find_schedule("gradient_allreduce"), "stopped", 1, _capi.F32, self.value.data_ptr())
-
-    def start(self, stopped, number):
-        self.value[0] = 1.0 if stopped else 0.0
-        self.binding.start(_capi.GRADIENT, number)
-
-    def holds(self):
-        return float(self.value[0]) == 1.0
-
-
-class Rounds:
+class Rounds(FirstError):
     """The rounds of one model's async handler. Everything happens on the trainer's thread, at the boundaries of its
     steps: weights are copied when a round begins and changed when it is added; the runtime's own thread does the work
     in between. At most one round is under way; round k of a rank meets round k of the others, at whatever step they
@@ -82,10 +65,11 @@ class Rounds:
         self.counts_steps = program["every_unit"] == "steps"
         self.staleness = program["staleness"]
         self.runs = bool(buckets) and context.world > 1
-        self.all_stopped = _AllStopped(context) if self.runs else None
+        self.all_stopped = None
+        if self.runs:  # Goes along with each round, so a round of pairs, too, ends when all ranks have begun it.
+            self.all_stopped = Flag(context, "stopped", "the check whether all ranks have stopped")
         self.every, self.after = self.snapshots[0].binding.every() if buckets else (1, 0)
         self.active = False
-        self.failure = None  # The first error: every later call repeats it.
         self.begun = 0  # Rounds; also the next one's number.
         self.added = 0
         self.under_way = False
@@ -187,7 +171,7 @@ class Rounds:
             self.due = steps >= self.after and 1000 * (time.monotonic() - self.begun_time) >= self.every
 
     def _begin(self, stopped):
-        with self._first_error():
+        with self.first_error():
             for snapshot in self.snapshots:
                 snapshot.begin(self.begun)
             self.all_stopped.start(stopped, self.begun)
@@ -199,7 +183,7 @@ class Rounds:
 
     def _ended(self, milliseconds):
         """Whether all that runs has; waits for at most so long."""
-        with self._first_error():
+        with self.first_error():
             bindings = [*(snapshot.binding for snapshot in self.snapshots), self.all_stopped.binding]
             return all(binding.wait_for(milliseconds) for binding in bindings)
 
@@ -214,19 +198,3 @@ class Rounds:
             snapshot.add()
         self.under_way = False
         self.added += 1
-
-    @contextlib.contextmanager
-    def _first_error(self):
-        if self.failure is not None:
-            raise self.failure
-        try:
-            yield
-        except _capi.Error as error:
-            self.failure = error
-            raise
-
-
-def states_of(schedule, binding):
-    """What a binding keeps, with the declared initial values."""
-    initial = {state["name"]: state["initial"] for state in schedule.info["states"]}
-    return [{**state, "initial": initial[state["name"]]} for state in binding.states()]

@@ -183,3 +183,9 @@ def _import_shard(context, bucket, state, values, same):
                 bucket.plan.scalars,
             )
     _write(bucket, state, whole[begin:end].clone())
+
+
+def states_of(schedule, binding):
+    """What a binding keeps, with the declared initial values."""
+    initial = {state["name"]: state["initial"] for state in schedule.info["states"]}
+    return [{**state, "initial": initial[state["name"]]} for state in binding.states()]

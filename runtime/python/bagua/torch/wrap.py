@@ -7,11 +7,11 @@ import types
 import torch
 
 from .. import _capi
-from ..context import Memory
 from ..schedule import find_schedule
 from . import plan as planning
 from . import states as stating
-from .asynchronous import Rounds, states_of
+from .asynchronous import Rounds
+from .shared import FirstError, Flag
 
 log = logging.getLogger("bagua")
 
@@ -26,7 +26,7 @@ def _dense(tensor):
     return True
 
 
-class _Bucket:
+class _Bucket(FirstError):
     """One bucket: its flat memory, the views of its parameters, and its binding.
 
     `gradient` and `weight` are in the parameters' dtype. Where handlers compute in a wider one, `memory` has what they
@@ -60,10 +60,9 @@ class _Bucket:
             index,
             parameters,
         )
-        self.states = states_of(schedule, self.binding)
+        self.states = stating.states_of(schedule, self.binding)
         self.missing = 0  # Gradients still expected in this backward.
         self.running = False
-        self.failure = None  # The first error: every later call repeats it.
 
     def _widen(self, roles):
         if self.plan.is_widened:
@@ -117,22 +116,12 @@ class _Bucket:
                 view.copy_(data)
                 slot.parameter.data = view
 
-    @contextlib.contextmanager
-    def _first_error(self):
-        if self.failure is not None:
-            raise self.failure
-        try:
-            yield
-        except _capi.Error as error:
-            self.failure = error
-            raise
-
     def compare(self, text):
-        with self._first_error():
+        with self.first_error():
             self.binding.compare(text)
 
     def start(self, event, step):
-        with self._first_error():
+        with self.first_error():
             program = self.programs[event]
             self._widen(program["roles"])
             self.undelivered = set(program["writes"])
@@ -141,20 +130,20 @@ class _Bucket:
 
     def set_parameter(self, name, value):
         if self.parameters.get(name) != value:
-            with self._first_error():
+            with self.first_error():
                 self.binding.set_parameter(name, value)
             self.parameters[name] = value
 
     def open_gate(self, finite):
         if self.running:
-            with self._first_error():
+            with self.first_error():
                 self.binding.open_gate(_capi.BEFORE_UPDATE, finite)
             if not finite:
                 self.undelivered.discard("weight")
 
     def wait_gate(self):
         if self.running:
-            with self._first_error():
+            with self.first_error():
                 self.binding.wait_gate()
             self._deliver({"gradient"})  # Not later: the job may change its gradients before the update.
 
@@ -163,7 +152,7 @@ class _Bucket:
 
     def wait(self):
         if self.running:
-            with self._first_error():
+            with self.first_error():
                 self.binding.wait()
             self.running = False
             self._deliver({"gradient", "weight"})
@@ -220,7 +209,9 @@ class _Job:
         self.buckets = [
             _Bucket(context, schedule, plan, index, roles, options) for index, plan in enumerate(plans)
         ]
-        self.flag = _Flag(context) if self.needs_finite and context.world > 1 and self.buckets else None
+        self.flag = None
+        if self.needs_finite and context.world > 1 and self.buckets:
+            self.flag = Flag(context, "finite", "the check that gradients are finite")
         self.rounds = Rounds(context, schedule, self.buckets, options) if is_async else None
         self.told_of_rounds = False
 
@@ -696,22 +687,6 @@ class _Job:
             yield
         finally:
             self.synchronize = before
-
-
-class _Flag:
-    """Whether something holds on every rank: a sum of one element, through the shipped gradient_allreduce."""
-
-    def __init__(self, context):
-        self.value = torch.frombuffer(Memory(context, 4).buffer(), dtype=torch.float32, count=1)
-        schedule = find_schedule("gradient_allreduce")
-        what = "the check that gradients are finite"
-        self.binding = context.bind(schedule, "finite", 1, _capi.F32, self.value.data_ptr(), description=what)
-
-    def agree(self, holds, step):
-        self.value[0] = 0.0 if holds else 1.0
-        self.binding.start(_capi.GRADIENT, step)
-        self.binding.wait()
-        return float(self.value[0]) == 0.0
 
 
 def _resolved(tensor):

@@ -1,0 +1,47 @@
+"""What gradients' buckets and async rounds have in common."""
+
+import contextlib
+
+import torch
+
+from .. import _capi
+from ..context import Memory
+from ..schedule import find_schedule
+
+
+class FirstError:
+    """The first error of communication: every later call repeats it."""
+
+    failure = None
+
+    @contextlib.contextmanager
+    def first_error(self):
+        if self.failure is not None:
+            raise self.failure
+        try:
+            yield
+        except _capi.Error as error:
+            self.failure = error
+            raise
+
+
+class Flag:
+    """Whether something holds on every rank: a mean of one element, through the shipped gradient_allreduce."""
+
+    def __init__(self, context, name, description):
+        self.value = torch.frombuffer(Memory(context, 4).buffer(), dtype=torch.float32, count=1)
+        schedule = find_schedule("gradient_allreduce")
+        self.binding = context.bind(schedule, name, 1, _capi.F32, self.value.data_ptr(), description=description)
+
+    def start(self, holds, number):
+        self.value[0] = 0.0 if holds else 1.0
+        self.binding.start(_capi.GRADIENT, number)
+
+    def holds(self):
+        """What all said at the last start, which has ended."""
+        return float(self.value[0]) == 0.0
+
+    def agree(self, holds, number):
+        self.start(holds, number)
+        self.binding.wait()
+        return self.holds()
