@@ -11,6 +11,7 @@ import glob
 import hashlib
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, "..", "..", "..")
+ALGORITHMS = os.path.join(ROOT, "algorithms")
 BASELINE = "gradient_allreduce"
 TASKS = {"fashion": ("accuracy, %", +1), "text": ("bits per byte", -1)}  # Metric, and which sign is better.
 BEGIN, END = "<!-- convergence: begin -->", "<!-- convergence: end -->"
@@ -36,14 +38,14 @@ def parse_arguments():
     return parser.parse_args()
 
 
-def identity(arguments, task, algorithm, seed):
-    """What a report depends on."""
+def identity(arguments, task, algorithm):
+    """What a report depends on beside its seed."""
     digest = hashlib.sha256()
     schedule = os.path.join(arguments.build, "share", "bagua", "algorithms", algorithm + ".bsched")
     for path in (schedule, os.path.join(HERE, "train.py")):
         with open(path, "rb") as file:
             digest.update(file.read())
-    return f"{task} {algorithm} seed {seed}, {arguments.steps} steps, {arguments.ranks} ranks, {digest.hexdigest()}"
+    return f"{task} {algorithm}, {arguments.steps} steps, {arguments.ranks} ranks, {digest.hexdigest()}"
 
 
 def read_reports(name, ranks, expected):
@@ -58,22 +60,37 @@ def read_reports(name, ranks, expected):
     return reports if all(report.get("identity") == expected for report in reports) else None
 
 
-def train(arguments, task, algorithm, seed, folder):
-    """Reports of all ranks, or None if the run failed."""
-    environment = dict(os.environ)
-    package = os.path.join(arguments.build, "lib", "bagua", "python")
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, environment.get("PYTHONPATH")]))
-    name = os.path.join(folder, f"{task}-{algorithm}-{seed}")
-    expected = identity(arguments, task, algorithm, seed)
-    if reports := read_reports(name, arguments.ranks, expected):
-        return reports
-    command = [os.path.join(arguments.build, "bin", "bagua-run"), "-n", str(arguments.ranks), "--", sys.executable]
-    command += [os.path.join(HERE, "train.py"), "--task", task, "--algorithm", algorithm, "--seed", str(seed)]
-    command += ["--steps", str(arguments.steps), "--report", name + "-%r.json", "--identity", expected]
-    with open(name + ".log", "w", encoding="utf-8") as log:
-        if subprocess.run(command, env=environment, stdout=log, stderr=log, check=False).returncode != 0:
-            return None
-    return read_reports(name, arguments.ranks, expected)
+def train(arguments, task, algorithm, folder):
+    """By seed, the reports of all ranks; fewer where a run failed."""
+    name = os.path.join(folder, f"{task}-{algorithm}")
+    expected = identity(arguments, task, algorithm)
+    seeds = range(1, arguments.seeds + 1)
+    missing = [str(s) for s in seeds if read_reports(f"{name}-{s}", arguments.ranks, expected) is None]
+    if missing:
+        environment = dict(os.environ)
+        package = os.path.join(arguments.build, "lib", "bagua", "python")
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, environment.get("PYTHONPATH")]))
+        command = [os.path.join(arguments.build, "bin", "bagua-run"), "-n", str(arguments.ranks), "--", sys.executable]
+        command += [os.path.join(HERE, "train.py"), "--task", task, "--algorithm", algorithm]
+        command += ["--steps", str(arguments.steps), "--seeds", *missing]
+        command += ["--report", name + "-%s-%r.json", "--identity", expected]
+        with open(name + ".log", "w", encoding="utf-8") as log:
+            subprocess.run(command, env=environment, stdout=log, stderr=log, check=False)
+    runs = {s: read_reports(f"{name}-{s}", arguments.ranks, expected) for s in seeds}
+    return {s: reports for s, reports in runs.items() if reports is not None}
+
+
+def rounds_per_step(arguments, algorithm, runs):
+    """Rounds that a step's messages need, by the compiler (mean of 1000 steps); those beside the steps as counted."""
+    command = [os.path.join(arguments.build, "bin", "bagua-opt"), os.path.join(ALGORITHMS, algorithm + ".mlir")]
+    command += ["--explain", "--world", str(arguments.ranks), "--length", "100000"]
+    text = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout
+    rounds = 0.0
+    for handler in text.split("\n  on ")[1:]:
+        (number,) = re.findall(r"^ +rounds ([0-9.]+), wire bytes", handler, re.MULTILINE)
+        counted = statistics.mean(r["async_rounds"] for r in runs) / arguments.steps
+        rounds += float(number) * (counted if handler.startswith("async") else 1)
+    return rounds
 
 
 def mean_and_spread(values):
@@ -99,7 +116,7 @@ def plot(curves, path):
 
 
 def write_table(lines):
-    path = os.path.join(ROOT, "algorithms", "README.md")
+    path = os.path.join(ALGORITHMS, "README.md")
     with open(path, encoding="utf-8") as file:
         text = file.read()
     if BEGIN not in text or END not in text:
@@ -123,28 +140,24 @@ def main():
     results, curves, failed = {}, {task: {} for task in arguments.tasks}, []
     for task in arguments.tasks:
         for algorithm in algorithms:
-            runs = []
-            for seed in range(1, arguments.seeds + 1):
-                reports = train(arguments, task, algorithm, seed, output)
-                if reports is None:
-                    failed.append(f"{task}-{algorithm}-{seed}.log")
-                    break
-                runs.append(reports)
+            runs = train(arguments, task, algorithm, output)
+            for seed, reports in runs.items():
                 metric = statistics.mean(r["metric"] for r in reports)
                 print(f"{task:8} {algorithm:28} seed {seed}: {metric:.3f}", flush=True)
-            else:
-                results[task, algorithm] = runs
-                curves[task][algorithm] = [
-                    statistics.mean(values) for values in zip(*(r["losses"] for r in runs[0]))
-                ]
+            if len(runs) < arguments.seeds:
+                failed.append(f"{task}-{algorithm}.log")
+                continue
+            results[task, algorithm] = list(runs.values())
+            losses = [r["losses"] for r in results[task, algorithm][0]]
+            curves[task][algorithm] = [statistics.mean(values) for values in zip(*losses)]
 
     header = ["algorithm"]
     for task in arguments.tasks:
         header += [f"{task}: {TASKS[task][0]}", "better than all-reduce by"]
-    header += ["bytes per parameter and step", "consensus distance"]
+    header += ["bytes per parameter and step", "rounds per step", "consensus distance"]
     lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
     for algorithm in algorithms:
-        cells, bytes_sent, distance = [f"`{algorithm}`"], "–", "–"
+        cells, totals = [f"`{algorithm}`"], ["–"] * 3
         for task in arguments.tasks:
             runs = results.get((task, algorithm))
             base = results.get((task, BASELINE))
@@ -159,13 +172,16 @@ def main():
             else:
                 cells.append("–")
             reports = [r for run in runs for r in run]
-            bytes_sent = f"{statistics.mean(r['bytes_per_parameter'] for r in reports):.3f}"
-            distance = f"{max(r['consensus_distance'] for r in reports):.0e}"
-        lines.append("| " + " | ".join(cells + [bytes_sent, distance]) + " |")
+            totals = [
+                f"{statistics.mean(r['bytes_per_parameter'] for r in reports):.3f}",
+                f"{rounds_per_step(arguments, algorithm, reports):.3g}",
+                f"{max(r['consensus_distance'] for r in reports):.0e}",
+            ]
+        lines.append("| " + " | ".join(cells + totals) + " |")
     lines.append("")
     lines.append(
         f"{arguments.ranks} ranks, {arguments.steps} steps, {arguments.seeds} seeds: mean ± standard deviation over seeds "
-        "of the mean over ranks. Bytes: payload that a rank sends."
+        "of the mean over ranks. Bytes: payload that a rank sends. Columns on the wire are of the last task."
     )
     print("\n" + "\n".join(lines))
     drawn = {task: losses for task, losses in curves.items() if losses}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""One rank of one run of the convergence benchmark: trains, evaluates, writes a report. See convergence.py.
+"""One rank of the convergence benchmark: trains, evaluates, writes a report for each seed. See convergence.py.
 
 Each rank evaluates its replica on its own part of the test data, so the mean over ranks is over all of it."""
 
@@ -107,21 +107,10 @@ class TextTask:
 TASKS = {"fashion": FashionTask, "text": TextTask}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--task", choices=TASKS, required=True)
-    parser.add_argument("--algorithm", required=True)
-    parser.add_argument("--steps", type=int, required=True)
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--report", required=True, help="file; %%r stands for the rank")
-    parser.add_argument("--identity", required=True, help="what the report is of, for whoever reuses it")
-    arguments = parser.parse_args()
-
-    torch.set_num_threads(1)  # Ranks share the cores.
-    bagua.init()
+def train(task, arguments, seed):
+    """One run; what it reports."""
     rank, world = bagua.rank(), bagua.world()
-    task = TASKS[arguments.task]()
-    torch.manual_seed(arguments.seed)
+    torch.manual_seed(seed)
     schedule = find_schedule(arguments.algorithm)
     model = task.model()
     optimizer = task.optimizer(model.parameters(), schedule.info["owns_update"])
@@ -130,7 +119,7 @@ def main():
     rate = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min(1.0, (step + 1) / 20) * max(0.05, 1 - step / arguments.steps)
     )
-    generator = torch.Generator().manual_seed(1000 + arguments.seed)
+    generator = torch.Generator().manual_seed(1000 + seed)
     losses = []
     start = time.monotonic()
     for _ in range(arguments.steps):
@@ -141,23 +130,40 @@ def main():
         rate.step()
         losses.append(loss.item())
     seconds = time.monotonic() - start
+    bagua.stop(model)  # Nothing where no rounds go on beside the steps.
     distance = demo.consensus_distance(model)
     with bagua.pause_timeout():
         model.eval()
         metric = task.evaluate(model, rank, world)
-    statistics = bagua.stats()
-    with open(arguments.report.replace("%r", str(rank)), "w", encoding="utf-8") as file:
-        json.dump(
-            {
-                "identity": arguments.identity,
-                "metric": metric,
-                "losses": losses,
-                "seconds": seconds,
-                "consensus_distance": distance,
-                "bytes_per_parameter": statistics["bytes_wire"] / arguments.steps / parameters,
-            },
-            file,
-        )
+    statistics = bagua.stats(model)
+    return {
+        "metric": metric,
+        "losses": losses,
+        "seconds": seconds,
+        "consensus_distance": distance,
+        "bytes_per_parameter": statistics["bytes_wire"] / arguments.steps / parameters,
+        "async_rounds": statistics.get("rounds", 0),
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--task", choices=TASKS, required=True)
+    parser.add_argument("--algorithm", required=True)
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--seeds", type=int, nargs="+", required=True, help="one run after the other")
+    parser.add_argument("--report", required=True, help="file; %%s stands for the seed, %%r for the rank")
+    parser.add_argument("--identity", required=True, help="what the reports are of, for whoever reuses them")
+    arguments = parser.parse_args()
+
+    torch.set_num_threads(1)  # Ranks share the cores.
+    bagua.init()
+    task = TASKS[arguments.task]()
+    for seed in arguments.seeds:
+        report = {"identity": arguments.identity, **train(task, arguments, seed)}
+        path = arguments.report.replace("%s", str(seed)).replace("%r", str(bagua.rank()))
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(report, file)
     bagua.barrier("end of training")
     bagua.shutdown()
 
