@@ -5,7 +5,7 @@
 //
 // @local is this rank's estimate of its gradient, @shared the mean of all estimates: the step's direction.
 
-#topk = #bagua.topk<k = 64, block = 4096>
+#topk = #bagua.topk<k = 256, block = 4096>
 !bucket = tensor<?xf32, #bagua.bucket>
 !packed = !bagua.packed<#topk, !bucket>
 

@@ -61,7 +61,8 @@ template <typename T> std::span<const std::byte> bytesOf(const std::vector<T> &v
 
 template <typename T> std::vector<T> valuesOf(std::span<const std::byte> bytes) {
   std::vector<T> values(bytes.size() / sizeof(T));
-  std::memcpy(values.data(), bytes.data(), bytes.size());
+  if (!values.empty())
+    std::memcpy(values.data(), bytes.data(), bytes.size());
   return values;
 }
 

@@ -27,14 +27,16 @@ typedef enum bagua_code {
   BAGUA_INTERNAL = 9
 } bagua_code;
 
-typedef enum bagua_dtype { BAGUA_F32 = 0, BAGUA_F64 = 1 } bagua_dtype;
+/* BAGUA_…_MAX: no value of its own; it lets a variable hold what a caller may pass by mistake. */
+typedef enum bagua_dtype { BAGUA_F32 = 0, BAGUA_F64 = 1, BAGUA_DTYPE_MAX = 0x7fffffff } bagua_dtype;
 typedef enum bagua_event {
   BAGUA_GRADIENT = 0,
   BAGUA_BEFORE_FORWARD = 1,
   BAGUA_AFTER_UPDATE = 2,
-  BAGUA_ASYNC = 3 /* beside the steps: see bagua_bucket.async */
+  BAGUA_ASYNC = 3, /* beside the steps: see bagua_bucket.async */
+  BAGUA_EVENT_MAX = 0x7fffffff
 } bagua_event;
-typedef enum bagua_gate { BAGUA_BEFORE_UPDATE = 0 } bagua_gate;
+typedef enum bagua_gate { BAGUA_BEFORE_UPDATE = 0, BAGUA_GATE_MAX = 0x7fffffff } bagua_gate;
 
 typedef struct bagua_context bagua_context;
 typedef struct bagua_schedule bagua_schedule;

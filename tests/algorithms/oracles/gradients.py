@@ -42,16 +42,17 @@ class GatheredMean(Job):
 
 
 class SignMajority(Job):
-    """signSGD with majority vote, 1810.05291, algorithm 1: the sign of the sum of signs. A tie is
-    +1, and a gradient of zero votes +1: a vote has one bit."""
+    """signSGD with majority vote, 1810.05291, algorithm 1: the sign of the sum of signs. A vote has
+    one bit: zeros and ties count as +1 in even steps, as -1 in odd ones."""
 
     def __init__(self, weights, codec, **named):
         self.codec, self.grain = codec, codec.block
         super().__init__(weights, **named)
 
-    @staticmethod
-    def vote(x):
-        return np.where(x < 0, F32(-1), F32(1)) + (x - x)  # x − x: 0, or NaN where x is not finite
+    def vote(self, x):
+        undecided = F32(-1 if self.step_number % 2 else 1)
+        votes = np.where(x < 0, F32(-1), np.where(x > 0, F32(1), undecided))
+        return votes + (x - x)  # x − x: 0, or NaN where x is not finite
 
     def gradient(self, g, w):
         if self.world == 1:

@@ -469,8 +469,16 @@ def test_error_feedback_loses_nothing_over_time(job):
 def test_majority_is_the_majority():
     g = [np.array([1, -1, 1, 0, -3], np.float32), np.array([2, -2, -1, 0, -1], np.float32)]
     g.append(np.array([-1, -3, -1, 0, 5], np.float32))
-    (step,) = run(gradients.SignMajority(same_start(3, 5), MinMax(2, 8)), [g])
-    assert_same(step.gradients, [np.array([1, -1, -1, 1, -1], np.float32)] * 3)
+    even, odd = run(gradients.SignMajority(same_start(3, 5), MinMax(2, 8)), [g, g])
+    assert_same(even.gradients, [np.array([1, -1, -1, 1, -1], np.float32)] * 3)
+    assert_same(odd.gradients, [np.array([1, -1, -1, -1, -1], np.float32)] * 3)
+
+
+def test_ties_move_nothing_on_the_whole():
+    g = [np.array([3, -1, 0], np.float32), np.array([-2, 4, 0], np.float32)]
+    even, odd = run(gradients.SignMajority(same_start(2, 3), MinMax(2, 8)), [g, g])
+    assert_same(even.gradients, [np.ones(3, np.float32)] * 2)
+    assert_same(odd.gradients, [-np.ones(3, np.float32)] * 2)
 
 
 @pytest.mark.parametrize("world", [2, 5])

@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <barrier>
 #include <cmath>
 #include <cstdlib>
@@ -542,17 +543,19 @@ TEST(CApiTest, TheTraceShowsProgramsKernelsAndMessages) {
       ::testing::TempDir() + "bagua-capi-" + std::to_string(::getpid()) + "-%r.json";
   ASSERT_EQ(::setenv("BAGUA_TRACE_FILE", pattern.c_str(), 1), 0);
   auto schedule = parse(bytegradSchedule());
+  std::array<bagua_binding *, 2> bindings{};
   runContexts(connection("View"), 2, [&](bagua_context *context) {
     std::vector<float> gradient(5000, 1.0f);
     bagua_bucket bucket = bucketOf("layer1", 5000, gradient.data(), nullptr);
-    bagua_binding *binding = nullptr;
+    bagua_binding *&binding = bindings[static_cast<size_t>(bagua_rank(context))];
     ASSERT_EQ(bagua_bind(context, schedule.get(), &bucket, &binding), BAGUA_OK)
         << bagua_last_error();
     ASSERT_EQ(bagua_start(binding, BAGUA_GRADIENT, 5), BAGUA_OK);
     while (bagua_wait(binding, 100) == BAGUA_PENDING) {
     }
-    // Unbound by the shutdown.
   });
+  for (bagua_binding *binding : bindings)
+    bagua_unbind(binding); // After the shutdown.
   ::unsetenv("BAGUA_TRACE_FILE");
   for (int rank = 0; rank < 2; ++rank) {
     std::string path = tracePath(pattern, rank, 2);
