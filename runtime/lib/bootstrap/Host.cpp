@@ -57,6 +57,27 @@ void collectListeners(const std::string &table, uint16_t port, std::set<std::str
   }
 }
 
+struct ProcessStatus {
+  std::string state;
+  uint64_t startTime = 0;
+};
+
+/// Of /proc/PID/stat; empty if there is no such process.
+ProcessStatus statusOf(int64_t pid) {
+  std::string text = readFile("/proc/" + std::to_string(pid) + "/stat");
+  size_t end = text.rfind(')'); // The command may contain spaces and parentheses.
+  if (end == std::string::npos)
+    return {};
+  std::istringstream fields(text.substr(end + 1));
+  ProcessStatus result;
+  fields >> result.state; // Field 3 of proc(5), counted from 1.
+  std::string field;
+  for (int index = 4; index <= 22; ++index)
+    fields >> field;
+  std::from_chars(field.data(), field.data() + field.size(), result.startTime);
+  return result;
+}
+
 } // namespace
 
 std::string hostName() {
@@ -74,18 +95,11 @@ std::string hostKey() {
 
 uint64_t pidNamespace() { return inodeOf("/proc/self/ns/pid"); }
 
-uint64_t processStartTime(int64_t pid) {
-  std::string text = readFile("/proc/" + std::to_string(pid) + "/stat");
-  size_t end = text.rfind(')'); // The command may contain spaces and parentheses.
-  if (end == std::string::npos)
-    return 0;
-  std::istringstream fields(text.substr(end + 1));
-  std::string field;
-  for (int index = 3; index <= 22; ++index) // Field 22 of proc(5), counted from 1.
-    fields >> field;
-  uint64_t ticks = 0;
-  std::from_chars(field.data(), field.data() + field.size(), ticks);
-  return ticks;
+uint64_t processStartTime(int64_t pid) { return statusOf(pid).startTime; }
+
+bool processHasEnded(int64_t pid, uint64_t startTime) {
+  ProcessStatus now = statusOf(pid);
+  return now.startTime != startTime || now.state == "Z" || now.state == "X";
 }
 
 std::string portHolder(uint16_t port) {

@@ -15,6 +15,8 @@ uint64_t pidNamespace();
 /// Clock ticks from boot to the process's start: tells a process from a later one with its id. 0:
 /// gone.
 uint64_t processStartTime(int64_t pid);
+/// Whether the process that had this id and start time has ended; its parent may not know yet.
+bool processHasEnded(int64_t pid, uint64_t startTime);
 /// "pid 17 (python3)" for the process that listens on TCP `port` here; empty if that cannot be
 /// told.
 std::string portHolder(uint16_t port);

@@ -224,7 +224,9 @@ public:
       return "";
     switch (impl_->presences[static_cast<size_t>(rank)].load(std::memory_order_acquire)) {
     case Presence::Here:
-      return "";
+      if (!hasEndedUnheard(rank))
+        return "";
+      break;
     case Presence::SaidGoodbye:
       return cat(impl_->identify(rank), kSaidGoodbye);
     case Presence::Ended:
@@ -358,8 +360,10 @@ private:
   void write();
   void tick();
   void scheduleTick();
+  bool canWatch(const PeerInfo &peer) const;
   void watchPeers();
   void peerEnded(int rank);
+  bool hasEndedUnheard(int rank) const;
   bool isHere(int rank) const {
     return impl_->presences[static_cast<size_t>(rank)].load() == Presence::Here;
   }
@@ -646,11 +650,27 @@ void RemoteGroup::run() {
   impl_->watched.clear();
 }
 
+/// Whether the peer is another process, which is seen from here under its id.
+bool RemoteGroup::canWatch(const PeerInfo &peer) const {
+  return peer.rank != launch_.rank && peer.hostKey == hostKey() && peer.pid != ::getpid() &&
+         impl_->roster.pidNamespaces[static_cast<size_t>(peer.rank)] == pidNamespace();
+}
+
+/// After the store's host has left, when a goodbye reaches nobody: whether a rank that seems to be
+/// here has ended, even if the monitor thread has not come to notice it.
+bool RemoteGroup::hasEndedUnheard(int rank) const {
+  int host = impl_->roster.hostRank;
+  if (host < 0 || isHere(host))
+    return false;
+  auto index = static_cast<size_t>(rank);
+  const PeerInfo &peer = impl_->roster.peers[index];
+  return canWatch(peer) && processHasEnded(peer.pid, impl_->roster.startTimes[index]);
+}
+
 void RemoteGroup::watchPeers() {
   for (const PeerInfo &peer : impl_->roster.peers) {
     int rank = peer.rank;
-    if (rank == launch_.rank || peer.hostKey != hostKey() ||
-        impl_->roster.pidNamespaces[rank] != pidNamespace() || peer.pid == ::getpid())
+    if (!canWatch(peer))
       continue;
     net::Descriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
     // Without one, or with another process behind the id, the store's connection tells of a death.
