@@ -1,6 +1,7 @@
 // Verifiers, builders and custom syntax of the sched ops.
 #include "bagua/dialect/Sched/Sched.h"
 
+#include "bagua/dialect/Declarations.h"
 #include "bagua/dialect/Rounds.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -123,87 +124,20 @@ LogicalResult ScheduleOp::verifyRegions() {
       *this, [](ProgramOp program) { return program.isAsync(); });
 }
 
-LogicalResult DeclareParameterOp::verify() {
-  Type type = getDefaultValue().getType();
-  if (!isa<IndexType, Float64Type>(type)) // declare_parameter_C1
-    return emitOpError("expects a default of type index or f64, got ") << type;
-  return success();
-}
+LogicalResult DeclareParameterOp::verify() { return verifyDeclaredParameter(*this); }
 
 LogicalResult ParameterOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  auto schedule = (*this)->getParentOfType<ScheduleOp>();
-  auto declaration =
-      schedule ? symbols.lookupSymbolIn<DeclareParameterOp>(schedule, getParameterAttr()) : nullptr;
-  if (!declaration) // parameter_C1
-    return emitOpError("expects a parameter of the schedule, got ") << getParameterAttr();
-  Type expected = declaration.getDefaultValue().getType();
-  if (expected != getResult().getType()) // parameter_C2
-    return emitOpError("expects the declared type ")
-           << expected << ", got " << getResult().getType();
-  return success();
+  return verifyParameterUse<ScheduleOp, DeclareParameterOp>(*this, symbols);
 }
 
-namespace {
-
-/// `weight`, which is the absence of a number, or an f64.
-ParseResult parseInitialValue(OpAsmParser &parser, FloatAttr &initial) {
-  if (succeeded(parser.parseOptionalKeyword("weight")))
-    return success();
-  return parser.parseAttribute(initial, parser.getBuilder().getF64Type());
-}
-
-void printInitialValue(OpAsmPrinter &printer, Operation *, FloatAttr initial) {
-  if (initial)
-    printer.printAttributeWithoutType(initial);
-  else
-    printer << "weight";
-}
-
-LogicalResult verifyStateSymbol(Operation *op, FlatSymbolRefAttr state,
-                                SymbolTableCollection &symbols) {
-  auto schedule = op->getParentOfType<ScheduleOp>();
-  if (schedule && symbols.lookupSymbolIn<DeclareStateOp>(schedule, state))
-    return success();
-  return op->emitOpError("expects a state of the schedule, got ") << state;
-}
-
-} // namespace
-
-LogicalResult DeclareStateOp::verify() {
-  StateDomain domain = getDomain();
-  auto refuse = [&](StringRef expected) {
-    return emitOpError("expects ")
-           << expected << " a state of domain " << stringifyStateDomain(domain) << ", got ";
-  };
-  bool counted = domain == StateDomain::Neighbors;
-  if (counted && (copies() < 1 || copies() > 16)) // declare_state_C1
-    return refuse("1 to 16 buckets for") << copies();
-  if (counted && !getBuckets())
-    return refuse("a number of buckets for") << "none";
-  if (!counted && getBuckets())
-    return refuse("no number of buckets for") << copies();
-  if (getInitial() && !getInitial()->isFinite()) // declare_state_C2
-    return emitOpError("expects a finite initial value, got ") << getInitialAttr();
-  OnResize resize = getOnResize();
-  if (resize == OnResize::Repartition && domain != StateDomain::Shard) // declare_state_C3
-    return refuse("mean or zero on resize of") << "repartition";
-  if (resize == OnResize::Mean &&
-      (domain == StateDomain::Shard || domain == StateDomain::Neighbors))
-    return refuse(domain == StateDomain::Shard ? "repartition or zero on resize of"
-                                               : "zero on resize of")
-           << "mean";
-  if (!getInitial() &&
-      (domain == StateDomain::Shard || domain == StateDomain::Scalar)) // declare_state_C4
-    return refuse("a number as the initial value of") << "weight";
-  return success();
-}
+LogicalResult DeclareStateOp::verify() { return verifyDeclaredState(*this); }
 
 LogicalResult StateOp::verifySymbolUses(SymbolTableCollection &symbols) { // state_C1
-  return verifyStateSymbol(*this, getStateAttr(), symbols);
+  return verifyStateUse<ScheduleOp, DeclareStateOp>(*this, symbols);
 }
 
 LogicalResult PublishOp::verifySymbolUses(SymbolTableCollection &symbols) { // publish_C2
-  return verifyStateSymbol(*this, getStateAttr(), symbols);
+  return verifyStateUse<ScheduleOp, DeclareStateOp>(*this, symbols);
 }
 
 // ---- program ----
