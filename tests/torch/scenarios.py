@@ -1190,6 +1190,25 @@ def rounds_of_uneven_ranks(schedule, steps, pauses=(0.0,), dtype="float64", **op
 
 
 @scenario
+def rounds_of_pairs(schedule, rounds, signal_path):
+    """Two ranks make so many rounds with each other while the other two have not begun to train."""
+    model, optimizer = counting(schedule)
+    start = model.flat().tolist()
+    ours, steps = bagua.job(model).rounds, 0
+    if bagua.rank() > 1:
+        while not os.path.exists(signal_path):
+            time.sleep(0.01)
+    while ours.added < rounds:
+        count_steps(model, optimizer, 1)
+        steps += 1
+    if bagua.rank() == 0:
+        with open(signal_path, "w", encoding="utf-8"):
+            pass
+    bagua.stop(model)
+    return {"start": start, "end": model.flat().tolist(), "steps": steps, "rounds": ours.added}
+
+
+@scenario
 def rounds_by_steps(schedule, interval, warmup, steps=23):
     """Rounds that count steps against all ranks' training written down once more, here."""
     rank, world, staleness = bagua.rank(), bagua.world(), 2

@@ -112,6 +112,32 @@ def test_b68_shipped_algorithms(algorithm, options):
     assert report["actual"] == report["expected"]
 
 
+PAIRS = """
+#pairs = #bagua.pairing<seed = 71>
+
+bagua.algorithm @pairs {
+  bagua.on async every(1 steps) staleness(1) (%w: tensor<?xf32, #bagua.bucket>) {
+    %n = bagua.neighbor_exchange %w on #pairs
+    %x = bagua.mix %w, %n on #pairs
+    %d = bagua.map %x - %w
+    bagua.update weight += %d
+  }
+}
+"""
+
+
+def test_b68_a_round_of_pairs_waits_for_its_pair_alone(tmp_path):
+    source = tmp_path / "pairs.mlir"
+    source.write_text(PAIRS)
+    # By this seed ranks 0 and 1 meet in rounds 0 to 3.
+    arguments = {"schedule": str(source), "rounds": 4, "signal_path": str(tmp_path / "signal")}
+    reports = run("rounds_of_pairs", 4, deadline=60, **arguments).check()
+    assert all(report["rounds"] == reports[0]["rounds"] >= 4 for report in reports)
+    trained = sum(report["steps"] * (rank + 1) for rank, report in enumerate(reports))
+    for first, *ends in zip(reports[0]["start"], *(report["end"] for report in reports)):
+        assert sum(ends) == pytest.approx(4 * first + trained, abs=1e-9)
+
+
 @pytest.mark.parametrize("steps, pauses", [([100, 120, 90], [0]), ([100, 120, 90], [0.001, 0.004, 0.0])])
 def test_b68_uneven_ranks_by_the_clock(by_clock, steps, pauses):
     reports = pooled("rounds_of_uneven_ranks", 3, schedule=by_clock, steps=steps, pauses=pauses, interval=20)

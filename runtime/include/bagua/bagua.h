@@ -87,6 +87,10 @@ BAGUA_API void bagua_free(void *memory);
  * both values. Collective, in one order on all ranks. */
 BAGUA_API bagua_code bagua_agree(bagua_context *context, const char *what, const char *text);
 BAGUA_API bagua_code bagua_barrier(bagua_context *context, const char *what);
+/* Adds to the group's counter `name`, which begins at 0, and gives its new value; `delta` 0 reads
+ * it. Waits for no other rank. */
+BAGUA_API bagua_code bagua_count(bagua_context *context, const char *name, int64_t delta,
+                                 int64_t *value);
 /* Root's bytes to all, through the transport; counted apart from payload. Collective. */
 BAGUA_API bagua_code bagua_broadcast(bagua_context *context, void *data, size_t bytes, int root);
 /* Ends the group: every call that communicates, here and on the other ranks, now or later, fails

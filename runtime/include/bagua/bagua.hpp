@@ -209,6 +209,12 @@ public:
   void broadcast(void *data, size_t bytes, int root) {
     check(bagua_broadcast(handle_.get(), data, bytes, root));
   }
+  /// Adds to the group's counter; its new value. Waits for no other rank.
+  int64_t count(const std::string &name, int64_t delta) {
+    int64_t value = 0;
+    check(bagua_count(handle_.get(), name.c_str(), delta, &value));
+    return value;
+  }
   void abort(const std::string &reason) { check(bagua_abort(handle_.get(), reason.c_str())); }
   /// `bucket.struct_size` is filled in.
   Binding bind(const Schedule &schedule, bagua_bucket bucket) {

@@ -447,6 +447,16 @@ bagua_code bagua_broadcast(bagua_context *context, void *data, size_t bytes, int
   });
 }
 
+bagua_code bagua_count(bagua_context *context, const char *name, int64_t delta, int64_t *value) {
+  return guarded([&]() -> Status {
+    BAGUA_TRY(usable(context, "bagua_count"));
+    BAGUA_TRY(notNull(name, "bagua_count", "a name"));
+    BAGUA_TRY(notNull(value, "bagua_count", "a place for the value"));
+    BAGUA_ASSIGN(*value, context->state->group->store().add(absl::StrCat("count/", name), delta));
+    return absl::OkStatus();
+  });
+}
+
 bagua_code bagua_abort(bagua_context *context, const char *reason) {
   return guarded([&]() -> Status {
     BAGUA_TRY(usable(context, "bagua_abort"));

@@ -153,6 +153,7 @@ _FUNCTIONS = {
     "bagua_free": (None, [_P]),
     "bagua_agree": ("code", [_P, _S, _S]),
     "bagua_barrier": ("code", [_P, _S]),
+    "bagua_count": ("code", [_P, _S, _L, ctypes.POINTER(_L)]),
     "bagua_broadcast": ("code", [_P, _P, ctypes.c_size_t, _I]),
     "bagua_abort": ("code", [_P, _S]),
     "bagua_schedule_load": ("code", [_S, _PP]),

@@ -158,6 +158,12 @@ class Context:
     def barrier(self, what="barrier"):
         self._collective(f"barrier {what!r}", "bagua_barrier", what.encode())
 
+    def count(self, name, delta=0):
+        """Adds to the group's counter, which begins at 0; its new value. Waits for no other rank."""
+        value = ctypes.c_int64()
+        _capi.call("bagua_count", self.handle_for("count"), name.encode(), delta, ctypes.byref(value))
+        return value.value
+
     def broadcast(self, pointer, size, root=0):
         """Root's `size` bytes at `pointer` to all. Collective."""
         self.handle_for("broadcast")

@@ -435,6 +435,9 @@ TEST(CApiTest, NegativeArguments) {
   EXPECT_NE(bagua_alloc(context, SIZE_MAX / 2, &memory), BAGUA_OK);
   refused(bagua_agree(context, nullptr, "{}"), "what");
   refused(bagua_agree(context, "x", "{"), "JSON");
+  int64_t counter = 0;
+  refused(bagua_count(context, nullptr, 1, &counter), "a name");
+  refused(bagua_count(context, "x", 1, nullptr), "a place for the value");
   refused(bagua_barrier(context, nullptr), "what");
   refused(bagua_broadcast(context, nullptr, 5, 0), "data");
   refused(bagua_broadcast(context, &bytes, 8, 1), "root");
@@ -535,6 +538,21 @@ TEST(CApiTest, MismatchHasItsCode) {
     EXPECT_EQ(bagua_agree(context, "bucket plan", text.c_str()), BAGUA_MISMATCH);
     EXPECT_THAT(bagua_last_error(),
                 AllOf(HasSubstr("bucket plan.buckets[0]"), HasSubstr("length")));
+  });
+}
+
+TEST(CApiTest, CountersAreOfTheGroup) {
+  runContexts(connection("View"), 3, [&](bagua_context *context) {
+    int64_t value = -1;
+    ASSERT_EQ(bagua_count(context, "here", 0, &value), BAGUA_OK) << bagua_last_error();
+    EXPECT_LE(value, 20);
+    ASSERT_EQ(bagua_count(context, "here", 10, &value), BAGUA_OK) << bagua_last_error();
+    EXPECT_GE(value, 10);
+    ASSERT_EQ(bagua_barrier(context, "all have counted"), BAGUA_OK) << bagua_last_error();
+    ASSERT_EQ(bagua_count(context, "here", 0, &value), BAGUA_OK) << bagua_last_error();
+    EXPECT_EQ(value, 30);
+    ASSERT_EQ(bagua_count(context, "elsewhere", 0, &value), BAGUA_OK) << bagua_last_error();
+    EXPECT_EQ(value, 0);
   });
 }
 

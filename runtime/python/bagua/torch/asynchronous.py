@@ -7,9 +7,9 @@ import torch
 from .. import _capi
 from . import plan as planning
 from . import states as stating
-from .shared import FirstError, Flag
+from .shared import FirstError, Gathered
 
-_SLICE_MS = 20  # Other models' rounds are looked after this often while one is waited for.
+_SLICE_MS = 20  # Other models' rounds, and whether all have stopped, are looked after this often.
 
 
 class _Snapshot:
@@ -65,12 +65,13 @@ class Rounds(FirstError):
         self.counts_steps = program["every_unit"] == "steps"
         self.staleness = program["staleness"]
         self.runs = bool(buckets) and context.world > 1
-        self.all_stopped = None
-        if self.runs:  # Goes along with each round, so a round of pairs, too, ends when all ranks have begun it.
-            self.all_stopped = Flag(context, "stopped", "the check whether all ranks have stopped")
+        self.counter = f"stopped/{len(context.rounds)}"  # Of ranks; wrap() is called in one order on all.
+        self.stops = 0
+        self.counts = Gathered(context, "rounds", "the count of rounds at the stop") if self.runs else None
         self.every, self.after = self.snapshots[0].binding.every() if buckets else (1, 0)
         self.active = False
         self.begun = 0  # Rounds; also the next one's number.
+        self.fastest = float("inf")  # Seconds from one to the next, while training.
         self.added = 0
         self.under_way = False
         self.boundaries = 0
@@ -110,21 +111,56 @@ class Rounds(FirstError):
         else:
             self._ended(0)  # Raises if the group has failed meanwhile.
         if self.due and not self.under_way:
-            self._begin(stopped=False)
+            self.fastest = min(time.monotonic() - self.begun_time, self.fastest)
+            self._begin()
 
     def stop(self):
         """Ends the rounds on all ranks. Collective; a no-op where they have ended. A rank that has stopped takes part,
         with weights at rest, until all have: no difference is lost, and the last round is one of all final weights."""
         if not self.active:
             return
-        while True:
-            if self.under_way:
-                self._wait(lambda other: other.take_part())
+        own = self.begun
+        self.stops += 1
+        self._count_stopped(1)
+        while self._count_stopped(0) < self.stops * self.context.world:
+            self._go_on(_SLICE_MS)
+        last = self._agree_on_last(own)
+        while self.under_way or self.begun < last:
+            if not self.under_way:
+                self._begin()
+            elif self._ended(100):
                 self._add()
-                if self.all_stopped.holds():
-                    break
-            self._begin(stopped=True)
         self.active = False
+
+    def _count_stopped(self, delta):
+        with self.first_error():
+            return self.context.count(self.counter, delta)
+
+    def _agree_on_last(self, own):
+        """How many rounds all ranks begin: as many as any has, and one of all final weights, which is the first that no
+        rank had begun when it stopped."""
+        with self.first_error():
+            stopped_at = self.counts.gather(own, 2 * self.stops)
+            begun = self.counts.gather(self.begun, 2 * self.stops + 1)
+        return max(*begun, max(stopped_at) + 1)
+
+    def _go_on(self, milliseconds):
+        """Takes part in rounds for the sake of ranks that train still, as often as this one did: those that only meet
+        ranks at rest would be without end."""
+        for rounds in self.context.rounds:
+            if rounds is not self:
+                rounds.take_part()
+        if self.under_way:
+            if self._ended(milliseconds):
+                self._add()
+        elif (wait := self._until_next()) <= 0:
+            self._begin()
+        else:
+            time.sleep(min(wait, milliseconds / 1000))
+
+    def _until_next(self):
+        pace = self.fastest if self.fastest < float("inf") else _SLICE_MS / 1000
+        return self.begun_time + pace - time.monotonic()
 
     def refuse_collective(self, call):
         """Ranks that wait for each other in `call` and in rounds that begin by each rank's clock wait for ever."""
@@ -151,14 +187,15 @@ class Rounds(FirstError):
         """Who is waited for there may wait for this one's next round. It changes no weights: this is no boundary of the
         model's. Rounds that count steps begin at the same boundaries everywhere."""
         if self.active and not self.under_way and not self.counts_steps and self.steps >= self.after:
-            self._begin(stopped=False)
+            self._begin()
 
     def take_part(self):
         """While the other model stops: ranks that train still may wait for this one's rounds."""
         if self.active and (not self.under_way or self._ended(0)):
             if self.under_way:
                 self._add()
-            self._begin(stopped=False)
+            if self._until_next() <= 0:
+                self._begin()
 
     # ---- One round ----
 
@@ -170,11 +207,10 @@ class Rounds(FirstError):
         else:
             self.due = steps >= self.after and 1000 * (time.monotonic() - self.begun_time) >= self.every
 
-    def _begin(self, stopped):
+    def _begin(self):
         with self.first_error():
             for snapshot in self.snapshots:
                 snapshot.begin(self.begun)
-            self.all_stopped.start(stopped, self.begun)
         self.begun += 1
         self.begun_at = self.boundaries
         self.begun_time = time.monotonic()
@@ -184,8 +220,7 @@ class Rounds(FirstError):
     def _ended(self, milliseconds):
         """Whether all that runs has; waits for at most so long."""
         with self.first_error():
-            bindings = [*(snapshot.binding for snapshot in self.snapshots), self.all_stopped.binding]
-            return all(binding.wait_for(milliseconds) for binding in bindings)
+            return all(snapshot.binding.wait_for(milliseconds) for snapshot in self.snapshots)
 
     def _wait(self, attend):
         others = [rounds for rounds in self.context.rounds if rounds is not self]
