@@ -1,6 +1,6 @@
 // AD-PSGD: every rank trains alone; beside that, in each round, ranks meet in random pairs, and both move half
-// the way to each other: (x - w) / 2 is added to a rank's weights two steps after it met its partner, so ranks may be
-// two steps apart. In odd worlds one rank rests.
+// the way to each other: (x - w) / 2 is added to a rank's weights two steps after it went to meet its partner, who
+// may be two steps behind, and nobody else is waited for. In odd worlds one rank rests.
 // Lian, Zhang, Zhang, Liu: Asynchronous Decentralized Parallel Stochastic Gradient Descent, arXiv 1710.06952,
 // algorithm 1.
 
