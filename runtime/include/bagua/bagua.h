@@ -14,7 +14,14 @@ extern "C" {
 
 #define BAGUA_API __attribute__((visibility("default")))
 
-typedef enum bagua_code {
+/* Enumerations are ints, so that a value of none of them is an error, not undefined. */
+#ifdef __cplusplus
+#define BAGUA_INT : int
+#else
+#define BAGUA_INT
+#endif
+
+typedef enum bagua_code BAGUA_INT {
   BAGUA_OK = 0,
   BAGUA_PENDING = 1,             /* not finished yet; call again */
   BAGUA_INVALID_ARGUMENT = 2,    /* bad input: file, option, environment variable */
@@ -27,16 +34,14 @@ typedef enum bagua_code {
   BAGUA_INTERNAL = 9
 } bagua_code;
 
-/* BAGUA_…_MAX: no value of its own; it lets a variable hold what a caller may pass by mistake. */
-typedef enum bagua_dtype { BAGUA_F32 = 0, BAGUA_F64 = 1, BAGUA_DTYPE_MAX = 0x7fffffff } bagua_dtype;
-typedef enum bagua_event {
+typedef enum bagua_dtype BAGUA_INT { BAGUA_F32 = 0, BAGUA_F64 = 1 } bagua_dtype;
+typedef enum bagua_event BAGUA_INT {
   BAGUA_GRADIENT = 0,
   BAGUA_BEFORE_FORWARD = 1,
   BAGUA_AFTER_UPDATE = 2,
-  BAGUA_ASYNC = 3, /* beside the steps: see bagua_bucket.async */
-  BAGUA_EVENT_MAX = 0x7fffffff
+  BAGUA_ASYNC = 3 /* beside the steps: see bagua_bucket.async */
 } bagua_event;
-typedef enum bagua_gate { BAGUA_BEFORE_UPDATE = 0, BAGUA_GATE_MAX = 0x7fffffff } bagua_gate;
+typedef enum bagua_gate BAGUA_INT { BAGUA_BEFORE_UPDATE = 0 } bagua_gate;
 
 typedef struct bagua_context bagua_context;
 typedef struct bagua_schedule bagua_schedule;

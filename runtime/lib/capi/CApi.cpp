@@ -88,8 +88,6 @@ StatusOr<fb::DType> dtypeOf(bagua_dtype dtype, const char *function) {
     return fb::DType::F32;
   case BAGUA_F64:
     return fb::DType::F64;
-  case BAGUA_DTYPE_MAX:
-    break;
   }
   return invalid(
       absl::StrCat(function, " expects dtype 0 (f32) or 1 (f64), got ", static_cast<int>(dtype)));
@@ -105,8 +103,6 @@ StatusOr<fb::Event> eventOf(bagua_event event, const char *function) {
     return fb::Event::AfterUpdate;
   case BAGUA_ASYNC:
     return fb::Event::Async;
-  case BAGUA_EVENT_MAX:
-    break;
   }
   return invalid(
       absl::StrCat(function, " expects an event in [0, 3], got ", static_cast<int>(event)));
