@@ -2,7 +2,8 @@
 // in a memory and is added to the next gradient.
 // Karimireddy et al., Error Feedback Fixes SignSGD, arXiv 1901.09847, algorithm 1.
 //
-// Every rank sends its packed gradient to all others, and averages what it decodes.
+// Every rank sends its packed gradient to all others, and averages what it decodes. The memory is of gradients, there
+// of steps: the same while the learning rate is.
 
 #sign = #bagua.sign<block = 256>
 !bucket = tensor<?xf32, #bagua.bucket>

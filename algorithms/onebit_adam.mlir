@@ -39,7 +39,7 @@ bagua.algorithm @onebit_adam(%warmup: index = 100, %lr: f64 = 1.0e-3 per_step, %
       %w1 = bagua.map %w - %lr * %m1 / (sqrt(%v1 / %c1) + %eps)
       bagua.update weight = %w1 at before_update
     } else {
-      %unit = bagua.map sqrt(%v / %c2) + %eps
+      %unit = bagua.map sqrt(%v / max(%c2, 1.0e-30)) + %eps
       %u = bagua.map max(-1.0, min(1.0, (%beta1 * %m + %d1 * (%g + %weight_decay * %w)) / %unit))
       %mean = bagua.all_reduce mean %u via #bagua.sign<block = 256> remember @ew, @es
       %m1 = bagua.map %mean * %unit

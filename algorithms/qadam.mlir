@@ -37,7 +37,7 @@ bagua.algorithm @qadam(%warmup: index = 100, %lr: f64 = 1.0e-3 per_step, %beta1:
       %w1 = bagua.map %w - %lr / %c1n * %m1 / (sqrt(%v1 / %c2n) + %eps)
       bagua.update weight = %w1 at before_update
     } else {
-      %unit = bagua.map sqrt(%v / %c2) + %eps
+      %unit = bagua.map sqrt(%v / max(%c2, 1.0e-30)) + %eps
       %u = bagua.map max(-1.0, min(1.0, (%beta1 * %m + %d1 * (%g + %weight_decay * %w)) / %unit))
       %mean = bagua.all_reduce mean %u via #bagua.minmax<bits = 8, block = 2048>
       %m1 = bagua.map %mean * %unit

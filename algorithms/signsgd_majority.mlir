@@ -1,7 +1,7 @@
 // signSGD with majority vote: one bit per element goes to the shard's owner, one comes back. The
 // gradient that the optimizer sees is +1 or -1.
 // Bernstein et al., signSGD with Majority Vote is Communication Efficient and Fault Tolerant, arXiv
-// 1810.05291, algorithm 1.
+// 1810.05291, algorithm 1 with beta = 0: momentum is the optimizer's, after the vote.
 //
 // A vote has one bit: a gradient of zero and a tie count as +1 in even steps and as -1 in odd ones, so that
 // weights nobody votes on stay where they are. x - x is 0, or NaN where x is not finite, so that every rank sees

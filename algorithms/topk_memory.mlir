@@ -2,7 +2,8 @@
 // memory and are added to the next gradient.
 // Stich, Cordonnier, Jaggi, Sparsified SGD with Memory, arXiv 1809.07599, algorithm 1.
 //
-// Every rank sends its packed gradient to all others, and averages what it decodes.
+// Every rank sends its packed gradient to all others, and averages what it decodes. The memory is of gradients, there
+// of steps: the same while the learning rate is.
 
 #topk = #bagua.topk<k = 64, block = 4096>
 !bucket = tensor<?xf32, #bagua.bucket>

@@ -1082,6 +1082,58 @@ def non_finite_step(schedule, bad_step=2, skip=False):
 
 
 @scenario
+def parameters_of_this_step(schedule, name, value, rank):
+    """One rank's parameter group says something else of a parameter that may change from step to step."""
+    model = small_model()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    bagua.wrap(model, optimizer, algorithm=schedule, bucket_bytes=1024)
+    train(model, optimizer, bagua.rank(), 2)
+    if bagua.rank() == rank:
+        optimizer.param_groups[0][name] = value
+    try:
+        train(model, optimizer, bagua.rank(), 2, first=2)
+        return {"raised": "none", "message": ""}
+    except bagua.Error as error:
+        return {"raised": type(error).__name__, "message": str(error)}
+
+
+@scenario
+def first_steps(schedule, steps, bad_steps=(), **options):
+    """Training from the first step on; `bad_steps` have gradients that are not finite, on all ranks."""
+    model = small_model()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    bagua.wrap(model, optimizer, algorithm=schedule, bucket_bytes=1024, **options)
+    changed = []
+    for step in range(steps):
+        x, y = data(bagua.rank(), step)
+        weights = digest(model)
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(x), y)
+        (loss * (float("inf") if step in bad_steps else 1.0)).backward()
+        optimizer.step()
+        changed.append(digest(model) != weights)
+    finite = all(bool(torch.isfinite(p).all()) for p in model.parameters())
+    return {"changed": changed, "finite": finite, "digest": digest(model), "non_finite": bagua.stats()["non_finite"]}
+
+
+@scenario
+def rounds_beside_a_bad_step(schedule):
+    """B16: a gradient of one rank that is not finite costs that rank its step, and nobody anything else."""
+    model, optimizer = make(small_model(), schedule)
+    rank = bagua.rank()
+    for step in range(6):
+        x, y = data(rank, step)
+        if step == 2 and rank == 1:
+            x[0, 0] = float("nan")
+        optimizer.zero_grad()
+        functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    bagua.stop(model)
+    finite = all(bool(torch.isfinite(p).all()) for p in model.parameters())
+    return {"finite": finite, "non_finite": bagua.stats(model)["non_finite"], "rounds": bagua.stats(model)["rounds"]}
+
+
+@scenario
 def copied_state(schedule):
     """B34: the state goes through pickle and deepcopy, the optimizer too."""
     model = small_model()

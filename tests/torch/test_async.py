@@ -255,3 +255,10 @@ def test_b68_warm_up_names_a_rank_that_steps_twice(warm):
     for report in outcome.reports:
         assert report["raised"] == "MismatchError", outcome.output
         assert "rank 1: 3 backward passes and 4 calls of optimizer.step()" in report["message"]
+
+
+@pytest.mark.parametrize("algorithm", ["ad_psgd", "async_model_average"])
+def test_b16_b68_a_bad_gradient_costs_its_rank_a_step(algorithm):
+    reports = pooled("rounds_beside_a_bad_step", 2, schedule=algorithm)
+    assert [report["non_finite"] for report in reports] == [0, 1]
+    assert all(report["finite"] and report["rounds"] > 0 for report in reports)

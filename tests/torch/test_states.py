@@ -113,3 +113,30 @@ def test_refusals_name_the_cause(gossip, kind, expected):
     assert report["error"] is not None
     for text in expected:
         assert text in report["message"]
+
+
+@pytest.mark.parametrize("algorithm", ["qadam", "onebit_adam"])
+@pytest.mark.parametrize("warmup, bad_steps", [(0, []), (2, [0, 1])])
+def test_adam_whose_variance_has_seen_no_gradient_stays_finite(algorithm, warmup, bad_steps):
+    reports = pooled("first_steps", 2, schedule=algorithm, steps=6, bad_steps=bad_steps, warmup=warmup)
+    for report in reports:
+        assert report["finite"] and report["non_finite"] == len(bad_steps)
+        assert report["changed"] == [step not in bad_steps for step in range(6)]
+    assert reports[0]["digest"] == reports[1]["digest"]
+
+
+def test_parameters_that_differ_between_ranks_are_named():
+    outcome = run("parameters_of_this_step", 3, schedule="qadam", name="lr", value=0.5, rank=1, deadline=60)
+    raised = [report for report in outcome.reports if report is not None]
+    assert raised and all(report["raised"] in ("MismatchError", "PeerLostError") for report in raised), outcome.output
+    mismatches = [report["message"] for report in raised if report["raised"] == "MismatchError"]
+    assert mismatches and all("lr = 0.5 in param_groups[0]" in message for message in mismatches), outcome.output
+
+
+@pytest.mark.parametrize("value, expected", [("0.1", "a number, got '0.1'"), (True, "a number, got True")])
+def test_parameters_of_a_wrong_type_are_refused(value, expected):
+    (report,) = run(
+        "parameters_of_this_step", 1, launcher="alone", schedule="qadam", name="weight_decay", value=value, rank=0
+    ).check()
+    assert report["raised"] == "InvalidArgumentError"
+    assert "'weight_decay'" in report["message"] and expected in report["message"]

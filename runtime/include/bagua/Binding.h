@@ -70,7 +70,7 @@ public:
   /// program ends when the neighbours in the ring of ranks have said the same, and fails the group
   /// with kAborted if not. At most kCompareBytesMax bytes; every rank compares in the same program,
   /// or none does. Kept apart from payload. The first call reserves what later ones need.
-  static constexpr size_t kCompareBytesMax = 120;
+  static constexpr size_t kCompareBytesMax = 504;
   virtual Status compare(std::string_view text) = 0;
   /// Lets the running program pass `gate`; once per run. Nothing happens if it has no such gate.
   /// `finite`, the same on all ranks: else what the schedule does only in a finite step is left

@@ -171,7 +171,7 @@ BAGUA_API bagua_code bagua_start(bagua_binding *binding, bagua_event event, int6
  * BAGUA_FAILED_PRECONDITION for other bindings. Either pointer may be NULL. */
 BAGUA_API bagua_code bagua_binding_every(const bagua_binding *binding, int64_t *every,
                                          int64_t *after);
-/* Compares `text` (at most 120 bytes; what the ranks' trainers must have in common, in words) with
+/* Compares `text` (at most 504 bytes; what the ranks' trainers must have in common, in words) with
  * the other ranks' while the binding's next program runs, and fails that program on every rank with
  * BAGUA_MISMATCH, naming two ranks and their texts, if they differ. Each rank compares along with
  * the same program. One small message per rank, apart from payload. */

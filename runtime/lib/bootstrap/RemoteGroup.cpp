@@ -226,6 +226,7 @@ public:
     case Presence::Here:
       if (!hasEndedUnheard(rank))
         return "";
+      departed(rank, Presence::Ended);
       break;
     case Presence::SaidGoodbye:
       return cat(impl_->identify(rank), kSaidGoodbye);
@@ -367,7 +368,7 @@ private:
   bool isHere(int rank) const {
     return impl_->presences[static_cast<size_t>(rank)].load() == Presence::Here;
   }
-  void departed(int rank, Presence how);
+  void departed(int rank, Presence how) const;
   void disconnected();
   void decide(const Status &verdict);
   void finish(const Status &gone);
@@ -703,11 +704,10 @@ void RemoteGroup::peerEnded(int rank) {
     departed(rank, Presence::Ended);
 }
 
-void RemoteGroup::departed(int rank, Presence how) {
-  if (!isHere(rank))
-    return;
-  impl_->presences[static_cast<size_t>(rank)].store(how, std::memory_order_release);
-  impl_->departures.fetch_add(1, std::memory_order_release);
+void RemoteGroup::departed(int rank, Presence how) const {
+  Presence here = Presence::Here;
+  if (impl_->presences[static_cast<size_t>(rank)].compare_exchange_strong(here, how))
+    impl_->departures.fetch_add(1, std::memory_order_release);
 }
 
 void RemoteGroup::read() {

@@ -12,7 +12,7 @@ inline constexpr size_t kMaxLoopsInScope = 17;
 /// Deepest chain of operands: evaluation recurses.
 inline constexpr uint32_t kMaxExpressionDepth = 512;
 /// Nodes visited by one evaluation at step time, which keeps no table of results.
-inline constexpr uint32_t kMaxStepExpressionSize = 4096;
+inline constexpr uint32_t kMaxStepExpressionSize = 65536;
 
 /// What can be said of a node without values.
 struct ExprFacts {

@@ -44,7 +44,7 @@ class OneBitAdam(DoubleSqueeze):
             self.stage("c2", c2)
             updates = [lr * m[r] / (np.sqrt(v[r] / c2[r]) + eps) for r in ranks]
         else:
-            unit = [np.sqrt(v[r] / c2[r]) + eps for r in ranks]
+            unit = [np.sqrt(v[r] / np.maximum(c2[r], F32(1e-30))) + eps for r in ranks]
             u = self.in_units(self.momentum(self.decayed(g, w)), unit)
             u = u if self.world == 1 else self.squeeze(u)
             m = [x * s for x, s in zip(u, unit)]
@@ -80,7 +80,8 @@ class QAdam(OneBitAdam):
             self.stage("c2", c2)
             updates = [lr / c1[r] * m[r] / (np.sqrt(v[r] / c2[r]) + eps) for r in ranks]
         else:
-            unit = [np.sqrt(v / c2) + eps for v, c2 in zip(self.states["v"], self.states["c2"])]
+            c2 = [np.maximum(c, F32(1e-30)) for c in self.states["c2"]]
+            unit = [np.sqrt(v / c) + eps for v, c in zip(self.states["v"], c2)]
             u = self.all_reduce_mean_via(self.codec, self.in_units(self.momentum(self.decayed(g, w)), unit))
             m = [x * s for x, s in zip(u, unit)]
             updates = [lr / c1[r] * u[r] for r in ranks]

@@ -134,10 +134,10 @@ const Refusal kRefusals[] = {
        for (int i = 0; i < 512; ++i)
          node = addExpr(s, fb::ExprOp::Not, node);
      }},
-    {"S10", "visits more than 4096",
+    {"S10", "visits more than 65536",
      [](auto &s) {
        uint32_t node = addExpr(s, fb::ExprOp::Step);
-       for (int i = 0; i < 12; ++i)
+       for (int i = 0; i < 16; ++i)
          node = addExpr(s, fb::ExprOp::Add, node, node);
      }},
     {"S10", "uses 18 loop variables",

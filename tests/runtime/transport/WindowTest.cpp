@@ -66,14 +66,13 @@ TEST(WindowTest, FullWindowNamesTheBytesNeeded) {
 
 // Address space is plentiful, memory is not: the error comes before the kernel kills somebody.
 TEST(WindowTest, MoreThanTheMachineHasIsAnError) {
-  size_t bytes = size_t{16} << 40;
+  size_t bytes = 8 * static_cast<size_t>(::sysconf(_SC_PHYS_PAGES)) * kPageBytes;
   StatusOr<std::shared_ptr<Window>> window = Window::create("bagua-test", bytes);
-  if (!window.ok())
-    GTEST_SKIP() << "no address space for 16 TiB: " << window.status();
+  ASSERT_TRUE(window.ok()) << window.status();
   StatusOr<Memory> memory = (*window)->allocate(bytes / 2);
   EXPECT_EQ(memory.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(memory.status().message()),
-              AllOf(HasSubstr("8796093022208"), HasSubstr("available")));
+              AllOf(HasSubstr(std::to_string(bytes / 2)), HasSubstr("available")));
   EXPECT_EQ(committedBytes(**window), 0u);
 }
 

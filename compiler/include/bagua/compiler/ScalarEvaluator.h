@@ -52,6 +52,8 @@ public:
   bool hasFault() const { return hasFault_; }
 
   const Scalar &scalar(mlir::Value value) const;
+  /// Emits an error at what `value` comes from unless it has been evaluated.
+  mlir::LogicalResult expectKnown(mlir::Value value) const;
   bool isBound(mlir::Value value) const { return values_.contains(value); }
 
 private:

@@ -153,6 +153,9 @@ LogicalResult ScalarEvaluator::evaluate(Operation *op) {
     return success();
   }
 
+  for (Value operand : op->getOperands())
+    if (failed(expectKnown(operand)))
+      return failure();
   auto at = [&](unsigned i) { return scalar(op->getOperand(i)); };
   if (isa<arith::SelectOp>(op)) {
     Scalar condition = at(0);
@@ -200,7 +203,20 @@ const Scalar &ScalarEvaluator::scalar(Value value) const {
   return found->second;
 }
 
+LogicalResult ScalarEvaluator::expectKnown(Value value) const {
+  if (values_.contains(value))
+    return success();
+  Operation *op = value.getDefiningOp();
+  if (!op)
+    return emitError(value.getLoc(), "expects a number that is known before the data are");
+  return op->emitOpError(
+      "is no arithmetic that a schedule can do where a number or a condition is wanted: see "
+      "\"Expressions\" in dialect/SPEC.md for what it can");
+}
+
 FailureOr<int64_t> ScalarEvaluator::tryInteger(Value value) const {
+  if (failed(expectKnown(value)))
+    return failure();
   const Scalar &found = scalar(value);
   if (found.fault)
     return found.fault->emitOpError("overflows, divides by zero or has a negative operand");
@@ -208,6 +224,8 @@ FailureOr<int64_t> ScalarEvaluator::tryInteger(Value value) const {
 }
 
 FailureOr<double> ScalarEvaluator::tryReal(Value value) const {
+  if (failed(expectKnown(value)))
+    return failure();
   const Scalar &found = scalar(value);
   if (found.fault)
     return found.fault->emitOpError("overflows, divides by zero or has a negative operand");

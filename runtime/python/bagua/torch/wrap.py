@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import types
+import zlib
 
 import torch
 
@@ -14,6 +15,7 @@ from .asynchronous import Rounds
 from .shared import FirstError, Flag
 
 log = logging.getLogger("bagua")
+_COMPARED = 500  # Bytes that bagua_compare takes, and a few less.
 
 
 def _dense(tensor):
@@ -194,7 +196,7 @@ class _Job:
         self.fed = [p for p in schedule.info["parameters"] if p["per_step"] and p["name"] not in options]
         self.locally_finite = True  # The gradients of this step, so far.
         self.non_finite = 0  # Steps in which some rank's gradients were not.
-        self.second_backward = False  # Before the update that the first one's gradients are for.
+        self.hook_error = None  # The first in this backward.
         self.delivered = None  # Versions of the gradients that an algorithm which owns the update has used.
 
         planning.refuse_unsupported(model)
@@ -276,7 +278,7 @@ class _Job:
         def wrapped_step(_, *args, **kwargs):
             args, kwargs, loss = self._run_closure(args, kwargs)
             finite = self._before_update()
-            if self.owns_update or (self.updates_weights and not finite):
+            if self.owns_update or (not finite and (self.updates_weights or self.rounds is not None)):
                 result = self._step_without_update(step, args, kwargs)
                 result = loss if loss is not None else result
             else:
@@ -430,9 +432,7 @@ class _Job:
     def _make_gradient_hook(self, bucket, index):
         slot, view = bucket.plan.slots[index], bucket.gradient_views[index]
 
-        def hook(*_):
-            if not self.synchronize:
-                return
+        def accumulated():
             self.accumulated = True
             if not self.has_gradient:
                 return
@@ -441,8 +441,10 @@ class _Job:
                 if bucket.failure is not None:
                     raise bucket.failure
                 if self.backward_done:
-                    self.second_backward = True  # Raised at its end: an error in a hook may keep torch from exiting.
-                    return
+                    raise _capi.FailedPreconditionError(
+                        f"a second backward before optimizer.step(): algorithm {self.schedule.name!r} is about to update "
+                        "with the first one's gradients; accumulate under no_sync() and synchronize in the last backward"
+                    )
                 raise _capi.FailedPreconditionError(
                     f"the gradient of {slot.name!r} was accumulated again after its bucket had been sent: its use "
                     "differs from that in the first backward (a re-entrant checkpoint used a varying number of times?)"
@@ -455,6 +457,13 @@ class _Job:
                 return
             bucket.missing -= 1
             self._launch_ready(self.launch_order)
+
+        def hook(*_):
+            if self.synchronize and self.hook_error is None:
+                try:
+                    accumulated()
+                except _capi.Error as error:
+                    self.hook_error = error  # Raised at backward's end: an error in a hook may keep torch from exiting.
 
         return hook
 
@@ -515,9 +524,20 @@ class _Job:
         return any(bucket.binding.communicates(event, self.step) for bucket in self.buckets)
 
     def _compare_counts(self, bucket, event):
-        """A rank that skips or repeats an update would drift away unnoticed: the first bucket carries the counts."""
+        """A rank that skips or repeats an update, or has other parameters for this step, would drift away unnoticed: the
+        first bucket carries what all must have alike."""
         if bucket is self.buckets[0] and self._is_in_step(event):
-            bucket.compare(f"{self.backwards} backward passes and {self.updates} calls of optimizer.step() since wrap")
+            text = f"{self.backwards} backward passes and {self.updates} calls of optimizer.step() since wrap"
+            values = [(i, p["name"], _group_value(group, p)) for i, group in self._groups() for p in self.fed]
+            given = [f"{name} = {value!r} in param_groups[{i}]" for i, name, value in values if value is not None]
+            text = "; ".join([text, *given])
+            if len(text) > _COMPARED:  # By a digest, which at least says that they differ.
+                text = f"{text[: _COMPARED - 20]} … {zlib.crc32(text.encode()):08x}"
+            bucket.compare(text)
+
+    def _groups(self):
+        numbers = sorted({bucket.plan.group for bucket in self.buckets})
+        return [(number, self.optimizer.param_groups[number]) for number in numbers]
 
     def _end_of_backward(self, broken=False):
         """The last thing a synchronizing backward does: starts what is left and waits for everything. `broken`: it
@@ -527,12 +547,9 @@ class _Job:
             return  # torch.autograd.grad, which leaves no gradients behind.
         self.accumulated = False
         self.backward_done = True
-        if self.second_backward:
-            self.second_backward = False
-            raise _capi.FailedPreconditionError(
-                f"a second backward before optimizer.step(): algorithm {self.schedule.name!r} is about to update with "
-                "the first one's gradients; accumulate under no_sync() and synchronize in the last backward"
-            )
+        if self.hook_error is not None:
+            error, self.hook_error = self.hook_error, None
+            raise error
         if not self.has_gradient:
             self.backwards += 1
             return
@@ -572,16 +589,24 @@ class _Job:
 
     def _agree_finite(self, skipped=False):
         """Whether this step is finite for the group, which a rank that skipped its update denies."""
-        if not self.needs_finite:
+        trains_alone = self.rounds is not None and not self.needs_finite
+        if not self.needs_finite and not trains_alone:
             return True
         finite = not skipped and self.locally_finite
-        if not self.has_gradient:
+        if not self.has_gradient or trains_alone:
             finite = finite and all(_is_finite(slot.parameter.grad) for b in self.buckets for slot in b.plan.slots)
         if self.flag is not None:
             finite = self.flag.agree(finite, self.step)
         if not finite:
             self.non_finite += 1
-            if self.non_finite == 1:
+            if self.non_finite == 1 and trains_alone:
+                log.warning(
+                    "step %d: gradients of this rank are not finite, or it skipped its update: beside the rounds of algorithm "
+                    "%r it leaves its weights as they were (stats()['non_finite'] counts such steps)",
+                    self.step,
+                    self.schedule.name,
+                )
+            elif self.non_finite == 1:
                 log.warning(
                     "step %d: gradients of some rank are not finite, or it skipped its update: algorithm %r leaves %s as "
                     "it was, on all ranks (stats()['non_finite'] counts such steps)",
@@ -707,11 +732,16 @@ def _group_value(group, parameter):
         value = group.get(name)
     if isinstance(value, torch.Tensor) and value.numel() == 1:
         value = value.item()
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if value is None:
         return None
-    if parameter["type"] == "f64":
-        return float(value)
-    return int(value) if value == int(value) else None
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or (parameter["type"] != "f64" and not float(value).is_integer()):
+        expected = "a number" if parameter["type"] == "f64" else "a whole number"
+        raise _capi.InvalidArgumentError(
+            f"{name!r} of the optimizer's parameter group, which is a parameter of the algorithm, expects {expected}, "
+            f"got {value!r}"
+        )
+    return float(value) if parameter["type"] == "f64" else int(value)
 
 
 class _Detached:
