@@ -104,7 +104,7 @@ class Rounds(FirstError):
         self._look_whether_due(steps)
         if self.under_way:
             if self.boundaries - self.begun_at >= self.staleness:
-                self._wait(lambda other: other.begin_if_idle())
+                self._wait()
                 self._add()
             elif self._ended(0) and not self.counts_steps:
                 self._add()
@@ -123,7 +123,7 @@ class Rounds(FirstError):
         self.stops += 1
         self._count_stopped(1)
         while self._count_stopped(0) < self.stops * self.context.world:
-            self._go_on(_SLICE_MS)
+            self._go_on()
         last = self._agree_on_last(own)
         while self.under_way or self.begun < last:
             if not self.under_way:
@@ -144,19 +144,19 @@ class Rounds(FirstError):
             begun = self.counts.gather(self.begun, 2 * self.stops + 1)
         return max(*begun, max(stopped_at) + 1)
 
-    def _go_on(self, milliseconds):
+    def _go_on(self):
         """Takes part in rounds for the sake of ranks that train still, as often as this one did: those that only meet
         ranks at rest would be without end."""
         for rounds in self.context.rounds:
             if rounds is not self:
                 rounds.take_part()
         if self.under_way:
-            if self._ended(milliseconds):
+            if self._ended(_SLICE_MS):
                 self._add()
         elif (wait := self._until_next()) <= 0:
             self._begin()
         else:
-            time.sleep(min(wait, milliseconds / 1000))
+            time.sleep(min(wait, _SLICE_MS / 1000))
 
     def _until_next(self):
         pace = self.fastest if self.fastest < float("inf") else _SLICE_MS / 1000
@@ -222,11 +222,11 @@ class Rounds(FirstError):
         with self.first_error():
             return all(snapshot.binding.wait_for(milliseconds) for snapshot in self.snapshots)
 
-    def _wait(self, attend):
+    def _wait(self):
         others = [rounds for rounds in self.context.rounds if rounds is not self]
         while not self._ended(_SLICE_MS if others else 100):
             for other in others:
-                attend(other)
+                other.begin_if_idle()
 
     def _add(self):
         for snapshot in self.snapshots:

@@ -589,7 +589,7 @@ class _Job:
 
     def _agree_finite(self, skipped=False):
         """Whether this step is finite for the group, which a rank that skipped its update denies."""
-        trains_alone = self.rounds is not None and not self.needs_finite
+        trains_alone = self.rounds is not None and self.rounds.runs and not self.needs_finite
         if not self.needs_finite and not trains_alone:
             return True
         finite = not skipped and self.locally_finite
