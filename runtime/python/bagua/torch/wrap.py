@@ -277,7 +277,8 @@ class _Job:
         # Bound methods, because learning-rate schedulers rebind optimizer.step themselves.
         def wrapped_step(_, *args, **kwargs):
             args, kwargs, loss = self._run_closure(args, kwargs)
-            finite = self._before_update()
+            has_closure = (args[0] if args else kwargs.get("closure")) is not None
+            finite = self._before_update(has_closure)
             if self.owns_update or (not finite and (self.updates_weights or self.rounds is not None)):
                 result = self._step_without_update(step, args, kwargs)
                 result = loss if loss is not None else result
@@ -627,10 +628,11 @@ class _Job:
             return (lambda: loss, *args[1:]), kwargs, loss
         return args, {**kwargs, "closure": lambda: loss}, loss
 
-    def _before_update(self):
+    def _before_update(self, has_closure):
         if self.owns_update and self.delivered is not None:
             self._refuse_changed_gradients()
-        finite = self._agree_finite()
+        # Gradients that a closure has yet to compute cannot be looked at; those that matter have been computed before.
+        finite = (has_closure and not self.needs_finite) or self._agree_finite()
         self._finish_programs(finite)
         return finite
 
