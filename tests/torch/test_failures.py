@@ -6,12 +6,17 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 import torch.distributed
 
-from ranks import HERE, environment, run
+from ranks import BUILD, HERE, environment, run
+
+sys.path.insert(0, os.path.join(BUILD, "lib", "bagua", "python"))
+
+from bagua.context import interruptible  # noqa: E402
 
 
 def free_port():
@@ -141,8 +146,9 @@ def test_error_of_the_job_comes_out_and_is_told(algorithm, where):
         assert report["raised"] == "PeerLostError", outcome.output
         assert "rank 1 (host " in report["message"], report
         assert "ended with ZeroDivisionError: a fault of the job's own" in report["message"], report
-        # The agreement on a finite step comes before the algorithm's own programs.
-        assert f"{algorithm}.mlir:" in report["message"] or "in the check that gradients are finite" in report["message"], report
+        # In the algorithm, in the agreement on a finite step, which comes before it, or between the two.
+        places = [f"{algorithm}.mlir:", "in the check that gradients are finite", "' cannot "]
+        assert any(place in report["message"] for place in places), report
     assert "unbound" not in outcome.output
 
 
@@ -283,6 +289,24 @@ def test_ctrl_c_while_a_rank_never_arrives(call, tmp_path):
         assert "KeyboardInterrupt" in output
         seconds = json.loads((tmp_path / f"interrupted{rank}.json").read_text(encoding="utf-8")) - begin
         assert seconds < 20, output  # At once; without signals it waits for 300 s.
+
+
+def test_interrupted_call_has_returned_before_the_error():
+    """What it uses may be freed then."""
+    aborted, events = threading.Event(), []
+
+    def call():
+        aborted.wait()
+        time.sleep(0.3)
+        events.append("returned")
+
+    timer = threading.Timer(0.15, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        interruptible(call, aborted.set)
+    events.append("raised")
+    timer.join()
+    assert events == ["returned", "raised"]
 
 
 @pytest.mark.parametrize("absent", [0, 1])

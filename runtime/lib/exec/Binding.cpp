@@ -199,6 +199,7 @@ private:
   StatusOr<size_t> parameterIndex(const Parameter &parameter) const;
   Status assign(const Parameter &parameter, size_t index, std::vector<int64_t> &ints,
                 std::vector<double> &floats) const;
+  Status groupStatus(absl::string_view what) const;
   Status checkState(size_t state, size_t bytes, absl::string_view what) const;
   std::vector<BindValues> valuesOfAllRanks() const;
   Status setParameters(const Options &options);
@@ -278,8 +279,18 @@ Status BindingImpl::assign(const Parameter &parameter, size_t index, std::vector
   return absl::OkStatus();
 }
 
+/// What ended the group, if something did, and what of this bucket it came before.
+Status BindingImpl::groupStatus(absl::string_view what) const {
+  if (!engine_.failed())
+    return absl::OkStatus();
+  Status status = engine_.status();
+  return Status(status.code(),
+                absl::StrCat(status.message(), "; bucket '", bucket_.name, "' of schedule '",
+                             schedule_->ir().name, "' cannot ", what));
+}
+
 Status BindingImpl::setParameter(const Parameter &parameter) {
-  BAGUA_TRY(engine_.status());
+  BAGUA_TRY(groupStatus("take a parameter"));
   BAGUA_ASSIGN(size_t index, parameterIndex(parameter));
   if (!schedule_->ir().parameters[index]->per_step)
     return absl::InvalidArgumentError(
@@ -318,7 +329,7 @@ std::vector<Binding::State> BindingImpl::states() const {
 }
 
 Status BindingImpl::checkState(size_t index, size_t bytes, absl::string_view what) const {
-  BAGUA_TRY(engine_.status());
+  BAGUA_TRY(groupStatus("show its states"));
   if (index >= keptStates_.size())
     return absl::InvalidArgumentError(absl::StrCat("bucket '", bucket_.name, "': state ", index,
                                                    ", expected below ", keptStates_.size()));
@@ -542,13 +553,10 @@ Status BindingImpl::create(const Options &options) {
 Status BindingImpl::start(fb::Event event, int64_t step) {
   ProgramRun *run = runs_[static_cast<size_t>(event)].get();
   if (run == nullptr)
-    return engine_.failed() ? engine_.status() : absl::OkStatus();
-  if (engine_.failed()) {
-    Status status = engine_.status();
-    return Status(status.code(), absl::StrCat(status.message(), "; bucket '", bucket_.name,
-                                              "', program ", run->plan().program->name, ", ",
-                                              run->plan().stepText(step), " cannot start"));
-  }
+    return groupStatus("go on");
+  if (engine_.failed())
+    return groupStatus(absl::StrCat("start program ", run->plan().program->name, " of ",
+                                    run->plan().stepText(step)));
   if (state() != State::Idle)
     return absl::FailedPreconditionError(absl::StrCat(
         "bucket '", bucket_.name, "': program ", run->plan().program->name, " of ",
@@ -566,7 +574,7 @@ Status BindingImpl::compare(std::string_view text) {
     return absl::InvalidArgumentError(absl::StrCat("bucket '", bucket_.name,
                                                    "': compare expects at most ", kCompareBytesMax,
                                                    " bytes of text, got ", text.size()));
-  BAGUA_TRY(engine_.status());
+  BAGUA_TRY(groupStatus("compare what ranks have"));
   if (state() != State::Idle)
     return absl::FailedPreconditionError(
         absl::StrCat("bucket '", bucket_.name, "': compare while ", currentText(), " runs"));
@@ -636,7 +644,7 @@ Status BindingImpl::openGate(fb::Gate gate, bool finite) {
 
 StatusOr<bool> BindingImpl::wait(std::chrono::nanoseconds slice, bool untilGate) {
   if (state() == State::Idle) {
-    BAGUA_TRY(engine_.status());
+    BAGUA_TRY(groupStatus("go on"));
     return true;
   }
   int64_t begin = engine_.clock().nowNs();

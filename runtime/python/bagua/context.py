@@ -17,22 +17,25 @@ def interruptible(function, abort=None):
     if threading.current_thread() is not threading.main_thread():
         return function()  # Signal handlers run in the main thread only.
     results, failures = [], []
+    # Not Thread.join: interrupted, it takes the thread for ended in Python 3.10 to 3.12 (CPython issue 90882).
+    returned = threading.Event()
 
     def body():
         try:
             results.append(function())
         except BaseException as error:  # pylint: disable=broad-except
             failures.append(error)
+        finally:
+            returned.set()
 
-    thread = threading.Thread(target=body, daemon=True)
-    thread.start()
+    threading.Thread(target=body, daemon=True).start()
     try:
-        while thread.is_alive():
-            thread.join(_WAIT_SLICE_MS / 1000)
+        while not returned.wait(_WAIT_SLICE_MS / 1000):
+            pass
     except BaseException:
         if abort is not None:
             abort()
-            thread.join()  # The context must not be freed below it; another Ctrl-C ends this, too.
+            returned.wait()  # The context must not be freed below it; another Ctrl-C ends this, too.
         raise
     if failures:
         raise failures[0]
