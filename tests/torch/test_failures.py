@@ -291,6 +291,43 @@ def test_ctrl_c_while_a_rank_never_arrives(call, tmp_path):
         assert seconds < 20, output  # At once; without signals it waits for 300 s.
 
 
+@pytest.mark.parametrize("absent", [0, 2])
+def test_ctrl_c_in_init_while_a_rank_never_arrives(absent):
+    """Rank 0 has the store: without it the others wait for an address."""
+    code = "import bagua.torch as bagua; print('imported', flush=True); bagua.init()"
+    ranks = []
+    port = str(free_port())
+    try:
+        for rank in {0, 1, 2} - {absent}:
+            variables = environment(RANK=rank, WORLD_SIZE=3, LOCAL_RANK=rank, LOCAL_WORLD_SIZE=3)
+            variables.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+            ranks.append(
+                subprocess.Popen(
+                    [sys.executable, "-c", code],
+                    env=variables,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                )
+            )
+        for process in ranks:
+            assert process.stdout.readline() == "imported\n"
+        time.sleep(0.5)
+        begin = time.monotonic()
+        for process in ranks:
+            process.send_signal(signal.SIGINT)
+        outputs = [process.communicate(timeout=200)[0] for process in ranks]
+    finally:
+        for process in ranks:
+            process.kill()
+            process.wait()
+    assert time.monotonic() - begin < 20, outputs  # Without signals they wait for 300 s.
+    for process, output in zip(ranks, outputs):
+        assert process.returncode == -signal.SIGINT, output
+        assert "KeyboardInterrupt" in output
+
+
 def test_interrupted_call_has_returned_before_the_error():
     """What it uses may be freed then."""
     aborted, events = threading.Event(), []

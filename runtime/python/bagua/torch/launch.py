@@ -3,6 +3,8 @@
 import ctypes
 import datetime
 import os
+import socket
+import time
 
 from .. import _capi
 from ..context import interruptible
@@ -27,7 +29,7 @@ def store_address(timeout=None):
         return None  # Alone, or the runtime says what is wrong.
     seconds = timeout or _bootstrap_seconds(environment)
     key = f"bagua/{environment.get('TORCHELASTIC_RESTART_COUNT', '0')}/{len(_served)}/store"
-    store = interruptible(lambda: _torch_store(environment, rank, world, port, seconds))
+    store = _torch_store(environment, rank, world, port, seconds)
     _served.append(store)
     if rank == 0:
         address = ctypes.create_string_buffer(_ADDRESS_BYTES)
@@ -59,6 +61,20 @@ def _address_of_rank_0(store, key, rank, seconds):
         raise _late(f"rank 0 did not arrive in bagua.init(), where rank {rank} waits for it,", seconds, error) from error
 
 
+def _await_listener(host, port, seconds):
+    """Returns once somebody listens. torch's TCPStore would wait, too, but with the interpreter's lock held: no
+    signal would be seen."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            socket.create_connection((host, port), timeout=1).close()
+            return
+        except OSError:
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(0.05)
+
+
 def _torch_store(environment, rank, world, port, seconds):
     import torch.distributed as dist  # pylint: disable=import-outside-toplevel
 
@@ -67,6 +83,8 @@ def _torch_store(environment, rank, world, port, seconds):
     agent_hosts = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     hosts = rank == 0 and not agent_hosts
     try:
+        if not hosts:
+            _await_listener(environment["MASTER_ADDR"], port, seconds)
         return dist.TCPStore(
             environment["MASTER_ADDR"],
             port,
