@@ -130,9 +130,14 @@ FindError findCodec(std::string_view name, std::shared_ptr<const CodecProgram> p
     prepared->runs = &mapTileRuns(target, DType::F32);
     prepared->blocks = &blockRuns(target);
     prepared->decode = decodeFromWords(*program);
-    prepared->statsPlan = planMap(program->stats, *prepared->runs, sizeof(float));
-    prepared->encodePlan = planMap(program->encode, *prepared->runs, sizeof(float));
-    prepared->decodePlan = planMap(prepared->decode, *prepared->runs, sizeof(float));
+    // Readers of the others take one NaN for another.
+    const MapNans decoded = name == "codec_decode" ? MapNans::Canonical : MapNans::AsTheyCome;
+    auto plan = [&](const MapProgram &map, MapNans nans) {
+      return planMap(map, *prepared->runs, sizeof(float), nans);
+    };
+    prepared->statsPlan = plan(program->stats, MapNans::AsTheyCome);
+    prepared->encodePlan = plan(program->encode, MapNans::AsTheyCome);
+    prepared->decodePlan = plan(prepared->decode, decoded);
   }
   result.packing = codecPacking(*program);
   result.grain = program->block;

@@ -26,15 +26,22 @@ struct ReductionRuns {
   Kernel::Run dot, norm, allFinite, randomUniform;
 };
 
-/// Of codec programs, on f32 that may be unaligned.
+/// Of codec programs, on f32 that may be unaligned. Folds and trees are by BlockReduction.
 struct BlockRuns {
-  bool (*allFinite)(const std::byte *x, size_t count);
-  /// By BlockReduction: partial i % 64 takes element i, in order.
+  /// False if one of `count` >= 1 elements is not finite. Else the least and the greatest; of a
+  /// zero any sign.
+  bool (*extremes)(const std::byte *x, size_t count, float *least, float *greatest);
+  /// Partial i % 64 takes element i, in order.
   void (*fold[3])(const std::byte *x, size_t count, float *partials);
+  /// The tree of the 64 partials, which it destroys.
+  float (*tree[3])(float *partials);
   /// Words (common/CodecWords.h) of numbers, saturated and rounded; of NaN, that of 0.
   void (*toWords)(const float *q, size_t count, float lowest, float highest, uint32_t *words);
-  /// bytes[i] = words[i] & mask, which is below 256.
-  void (*narrow)(const uint32_t *words, size_t count, uint32_t mask, uint8_t *bytes);
+  /// The low bytes of these words.
+  void (*toBytes)(const float *q, size_t count, float lowest, float highest, uint8_t *bytes);
+  /// words[i] = base + (bytes[i] ^ flip), flip being below 256.
+  void (*fromBytes)(const uint8_t *bytes, size_t count, uint32_t base, uint32_t flip,
+                    uint32_t *words);
 };
 
 /// Bits of the Highway targets that the sources below were compiled for.

@@ -106,6 +106,24 @@ CodecProgram meanSign(uint32_t block) {
   return codec;
 }
 
+/// Statistics that are NaN for some elements, sums of elements, and extremes of both kinds.
+CodecProgram roots(uint32_t block, uint8_t bits) {
+  CodecProgram codec = affine(block, bits);
+  Builder stats, headers;
+  const uint16_t x = stats.input(), root = stats.add(MapOp::Sqrt, x);
+  stats.output(root).output(root).output(x).output(x).output(x);
+  codec.reductions = {BlockReduction::Min, BlockReduction::Max, BlockReduction::Max,
+                      BlockReduction::Sum, BlockReduction::Min};
+  const uint16_t lo = headers.input(), hi = headers.input(), top = headers.input();
+  const uint16_t sum = headers.input(), bottom = headers.input();
+  const uint16_t defined =
+      headers.add(MapOp::And, headers.add(MapOp::Eq, lo, lo), headers.add(MapOp::Eq, hi, hi));
+  headers.output(headers.add(MapOp::Select, defined, lo, bottom))
+      .output(headers.add(MapOp::Select, defined, headers.add(MapOp::Max, hi, top), sum));
+  codec.stats = stats.program, codec.headers = headers.program;
+  return codec;
+}
+
 CodecProgram randomCodec(unsigned seed) {
   std::mt19937_64 random(seed);
   CodecProgram codec;
@@ -136,8 +154,8 @@ CodecProgram randomCodec(unsigned seed) {
 }
 
 std::vector<CodecProgram> codecs() {
-  std::vector<CodecProgram> all = {absMax(), absMax(8, 8), absMax(24, 2), meanSign(64),
-                                   meanSign(65536)};
+  std::vector<CodecProgram> all = {absMax(),        absMax(8, 8), absMax(24, 2),  meanSign(64),
+                                   meanSign(65536), roots(64, 8), roots(1032, 5), affine(2048, 8)};
   for (uint8_t bits = 1; bits <= 16; ++bits)
     all.push_back(affine(bits % 2 == 0 ? 64 : 1032, bits));
   return all;
@@ -163,6 +181,17 @@ std::vector<Bucket> finiteBuckets(size_t count) {
   for (float constant : {1.0f, 0.1f, 0.0f, -0.0f, 12345.0f, 1e30f, FLT_MAX, -FLT_MAX, FLT_TRUE_MIN})
     buckets.push_back(
         {"constant " + std::to_string(constant), std::vector<float>(count, constant)});
+  // Headers show the sign of a zero that is the least or the greatest.
+  for (float sign : {1.0f, -1.0f}) {
+    buckets.push_back({"zeros of both signs and " + std::to_string(sign), normal});
+    for (size_t i = 0; i < count; ++i)
+      buckets.back().values[i] = i % 3 == 0   ? std::copysign(0.0f, normal[i])
+                                 : i % 3 == 1 ? std::copysign(0.0f, sign)
+                                              : std::copysign(normal[i], sign);
+  }
+  buckets.push_back({"zeros of both signs", normal});
+  for (float &value : buckets.back().values)
+    value = std::copysign(0.0f, value);
   buckets.push_back({"100 + normal * 1e-5", normal});
   for (float &value : buckets.back().values)
     value = 100 + 1e-5f * value;
@@ -359,6 +388,41 @@ TEST_P(CodecProgramTargetTest, SameBytesAsReferenceAtEveryTail) {
                   "")
             << name << ", " << count;
     }
+}
+
+TEST_P(CodecProgramTargetTest, SameBytesAsReferenceAroundABlock) {
+  for (const CodecProgram &codec : {affine(64, 8), affine(2048, 8), roots(1024, 4)})
+    for (size_t count : {size_t{1}, size_t{31}, size_t{codec.block} - 1, size_t{codec.block},
+                         size_t{codec.block} + 1, 2 * size_t{codec.block} + 31})
+      for (const Bucket &bucket : buckets(count)) {
+        const Bytes packed = encode(codec, bucket.values, true);
+        ASSERT_EQ(difference<uint8_t>(encode(codec, bucket.values), packed), "")
+            << bucket.name << ", " << count;
+        const std::vector<Bytes> inputs(2, packed);
+        const char *name = "codec_decode_reduce_mean";
+        ASSERT_EQ(difference<float>(launch(mustFindCodec(name, codec), count, inputs),
+                                    launch(mustFindCodec(name, codec, true), count, inputs)),
+                  "")
+            << bucket.name << ", " << count;
+      }
+}
+
+/// Launches that fit no cache prefetch what they will read and write.
+TEST_P(CodecProgramTargetTest, LargeLaunchesEncodeBlockByBlock) {
+  for (const CodecProgram &codec : {affine(2048, 8), affine(64, 3)}) {
+    const size_t period = 2048, periods = (size_t{16} << 20) / sizeof(float) / period, rest = 13;
+    const std::vector<float> once = randomValues<float>(period, 3, Data::Normal);
+    const Bytes packed = encode(codec, once, true);
+    std::vector<float> x(period * periods + rest);
+    for (size_t i = 0; i < x.size(); ++i)
+      x[i] = once[i % period];
+    Bytes expected;
+    for (size_t k = 0; k < periods; ++k)
+      expected.insert(expected.end(), packed.begin(), packed.end());
+    const Bytes last = encode(codec, std::vector<float>(x.end() - rest, x.end()), true);
+    expected.insert(expected.end(), last.begin(), last.end());
+    EXPECT_TRUE(encode(codec, x) == expected) << codec.block;
+  }
 }
 
 TEST_P(CodecProgramTargetTest, RandomCodecsGiveTheSameBytes) {

@@ -32,7 +32,8 @@ struct Draft {
 
 class Planner {
 public:
-  Planner(const MapProgram &program, const MapTileRuns &runs) : program_(program), runs_(runs) {}
+  Planner(const MapProgram &program, const MapTileRuns &runs, MapNans nans)
+      : program_(program), runs_(runs), nans_(nans) {}
 
   MapPlan plan(size_t elementBytes);
 
@@ -53,6 +54,7 @@ private:
 
   const MapProgram &program_;
   const MapTileRuns &runs_;
+  const MapNans nans_;
   MapPlan plan_;
   std::vector<uint16_t> uses_; ///< By needed instructions and by outputs.
   std::vector<uint8_t> fused_;
@@ -250,7 +252,8 @@ MapPlan Planner::plan(size_t elementBytes) {
   for (const Draft &draft : drafts_) {
     MapStep step;
     const size_t op = static_cast<size_t>(draft.op);
-    step.run = draft.output == kNone ? runs_.toSlot[op] : runs_.toOutput[op];
+    step.run = draft.output == kNone || nans_ == MapNans::AsTheyCome ? runs_.toSlot[op]
+                                                                     : runs_.toOutput[op];
     step.a = draft.kind == Draft::Kind::Load ? inputNumber(draft.value) : number(draft.operands[0]);
     step.b = number(draft.operands[1]);
     step.c = number(draft.operands[2]);
@@ -264,8 +267,9 @@ MapPlan Planner::plan(size_t elementBytes) {
 
 } // namespace
 
-MapPlan planMap(const MapProgram &program, const MapTileRuns &runs, size_t elementBytes) {
-  return Planner(program, runs).plan(elementBytes);
+MapPlan planMap(const MapProgram &program, const MapTileRuns &runs, size_t elementBytes,
+                MapNans nans) {
+  return Planner(program, runs, nans).plan(elementBytes);
 }
 
 } // namespace bagua::kernels

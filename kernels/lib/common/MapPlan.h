@@ -94,7 +94,12 @@ constexpr size_t kMapTileMax = 1024;
 /// A value is uniform, or has a slot, or is an input.
 constexpr size_t kMapOperandsMax = kMapInstructionsMax + kMapInputsMax + kMapOutputsMax;
 
+/// What becomes of NaNs in outputs. As they come: for outputs that are aligned like slots, whose
+/// readers take one NaN for another.
+enum class MapNans : uint8_t { Canonical, AsTheyCome };
+
 /// For a valid program.
-MapPlan planMap(const MapProgram &program, const MapTileRuns &runs, size_t elementBytes);
+MapPlan planMap(const MapProgram &program, const MapTileRuns &runs, size_t elementBytes,
+                MapNans nans = MapNans::Canonical);
 
 } // namespace bagua::kernels
