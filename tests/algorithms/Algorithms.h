@@ -49,7 +49,8 @@ struct Layout {
   std::string name() const { return std::to_string(nodes) + "x" + std::to_string(local); }
   std::vector<int> hosts() const; ///< By rank.
 };
-inline constexpr Layout kLayouts[] = {{1, 1}, {1, 3}, {2, 1}, {2, 2}, {3, 1}, {2, 4}, {4, 2}};
+inline constexpr Layout kLayouts[] = {{1, 1}, {1, 3}, {2, 1}, {2, 2}, {3, 1},
+                                      {2, 4}, {3, 2}, {4, 1}, {4, 2}};
 
 /// True if the schedule asks for a rank's place in its node, or for nodes.
 bool countsNodes(const rt::Schedule &schedule);

@@ -40,7 +40,7 @@ def combinations(block):
     return [(w, n) for w in (1, 2, 3, 4, 5, 8) for n in (lengths if w in (1, 3, 4) else few)]
 
 
-LAYOUTS = [(1, 1), (1, 3), (2, 1), (2, 2), (3, 1), (2, 4), (4, 2)]  # nodes, ranks of each
+LAYOUTS = [(1, 1), (1, 3), (2, 1), (2, 2), (3, 1), (2, 4), (3, 2), (4, 1), (4, 2)]  # nodes, ranks of each
 
 
 def on_nodes(block):
@@ -145,7 +145,7 @@ def test_properties(name):
                 assert got.wire[i] == [0]
 
 
-@pytest.mark.parametrize("name", [name for name in SHIPPED if ALGORITHMS[name].counts_nodes])
+@pytest.mark.parametrize("name", ["hierarchical_allreduce", "hierarchical_bytegrad"])
 def test_on_one_node_nothing_is_lost(name):
     """No codec is on the way, and the sum is the one of gradient_allreduce, in its order."""
     for world in (1, 3, 4):
@@ -155,6 +155,30 @@ def test_on_one_node_nothing_is_lost(name):
         for step in range(STEPS):
             np.testing.assert_array_equal(bits(got.gradients[step]), bits(exact.gradients[step]))
             assert sum(got.wire[step]) == sum(exact.wire[step]) == 2 * (world - 1) * 5000 * 4
+
+
+def test_a_ring_of_nodes_of_one_rank_is_a_ring_of_ranks():
+    for world in (1, 2, 3, 5):
+        gradients, weights = inputs(world, 700)
+        by_node, ring = (
+            interpret(CASES[name][0], "bagua", gradients, weights, SGD, nodes=world)
+            for name in ("hierarchical_decentralized", "decentralized")
+        )
+        for step in range(STEPS):
+            np.testing.assert_array_equal(bits(by_node.weights[step]), bits(ring.weights[step]))
+            assert by_node.wire[step] == ring.wire[step]
+
+
+def test_a_ring_of_one_node_is_its_mean():
+    for world in (1, 2, 3, 5):
+        gradients, weights = inputs(world, 700)
+        by_node, everyone = (
+            interpret(CASES[name][0], "bagua", gradients, weights, SGD)
+            for name in ("hierarchical_decentralized", "decentralized_all")
+        )
+        for step in range(STEPS):
+            np.testing.assert_array_equal(bits(by_node.weights[step]), bits(everyone.weights[step]))
+            assert by_node.wire[step] == everyone.wire[step]
 
 
 def test_between_nodes_less_travels():

@@ -153,10 +153,12 @@ ir::CodecAttrInterface codecOf(Type type) {
 struct HandlerFormula {
   WireFormula wire;
   std::array<int64_t, std::size(kGroups)> rounds{}; ///< By group.
-  int64_t mergesBelow = 0;  ///< Worlds up to this have neighbours that coincide.
+  /// By group: in sizes up to this there are neighbours that coincide.
+  std::array<int64_t, std::size(kGroups)> mergesBelow{};
   bool conditional = false; ///< Some of it stands in branches.
   bool scalars = false;     ///< Single numbers travel, too.
-  bool exponential = false; ///< To as many neighbours as the world has bits.
+  /// By group: to as many neighbours as its size has bits.
+  std::array<bool, std::size(kGroups)> exponential{};
 
   int64_t &roundsIn(Group group) { return rounds[static_cast<size_t>(group)]; }
   bool usesGroups() const { return rounds[1] + rounds[2] > 0; }
@@ -189,27 +191,30 @@ void addCommunication(Operation &op, HandlerFormula &formula) {
     factor = factor + Polynomial{0, 1, -1};
   } else if (auto exchange = dyn_cast<ir::NeighborExchangeOp>(op)) {
     ir::TopologyAttrInterface topology = exchange.getTopology();
-    ++formula.roundsIn(Group::World);
+    Group group = topology.getGroup();
+    ++formula.roundsIn(group);
     formula.conditional |= !topology.isStatic(); // Some have no partner in some rounds.
     if (ir::isScalar(exchange.getInput().getType())) {
       formula.scalars = true;
       return;
     }
-    WireFormula::Factors &term =
-        formula.wire.of(codecOf(exchange.getInput().getType()), Group::World);
-    if (isa<ir::ExponentialAttr>(topology)) {
-      formula.exponential = true;
+    Type type = exchange.getInput().getType();
+    WireFormula::Factors &term = formula.wire.of(codecOf(type), group);
+    if (isa<ir::ExponentialAttr>(topology.amongAll())) {
+      formula.exponential[static_cast<size_t>(group)] = true;
       return;
     }
-    term.bucket = term.bucket + Polynomial{0, 0, topology.entriesMax()};
+    Polynomial &factor = ir::shardGroup(ir::unpacked(type)) ? term.across : term.bucket;
+    factor = factor + Polynomial{0, 0, topology.entriesMax()};
     int64_t low = 0, high = 0;
-    if (auto fixed = dyn_cast<ir::TopologyAttr>(topology)) {
+    if (auto fixed = dyn_cast<ir::TopologyAttr>(topology.amongAll())) {
       low = std::min<int64_t>(0, llvm::min_element(fixed.getOffsets())[0]);
       high = std::max<int64_t>(0, llvm::max_element(fixed.getOffsets())[0]);
-    } else if (auto torus = dyn_cast<ir::TorusAttr>(topology)) {
+    } else if (auto torus = dyn_cast<ir::TorusAttr>(topology.amongAll())) {
       high = 2 * torus.getColumns();
     }
-    formula.mergesBelow = std::max(formula.mergesBelow, high - low);
+    int64_t &merges = formula.mergesBelow[static_cast<size_t>(group)];
+    merges = std::max(merges, high - low);
   }
 }
 
@@ -452,12 +457,15 @@ private:
     os_ << (counts.empty() ? "0" : counts) << "\n";
     os_ << "    wire bytes of rank r   " << formula.wire.perRank() << "\n";
     os_ << "    wire bytes, all ranks  " << formula.wire.total() << "\n";
-    if (formula.mergesBelow > 0)
-      os_ << "                           for n > " << formula.mergesBelow
-          << "; in smaller worlds neighbours coincide and send once\n";
-    if (formula.exponential)
-      os_ << "                           and to each of ceil(log2 n) neighbours what is "
-             "exchanged\n";
+    for (Group group : kGroups) {
+      if (int64_t merges = formula.mergesBelow[static_cast<size_t>(group)])
+        os_ << "                           for " << sizeName(group) << " > " << merges
+            << "; in smaller " << (group == Group::World ? "worlds" : "groups")
+            << " neighbours coincide and send once\n";
+      if (formula.exponential[static_cast<size_t>(group)])
+        os_ << "                           and to each of ceil(log2 " << sizeName(group)
+            << ") neighbours what is exchanged\n";
+    }
     if (formula.scalars)
       os_ << "                           and an element for each number that is exchanged\n";
     if (formula.conditional)

@@ -21,6 +21,8 @@ namespace {
 struct BaguaAsmInterface : OpAsmDialectInterface {
   using OpAsmDialectInterface::OpAsmDialectInterface;
   AliasResult getAlias(Attribute attribute, raw_ostream &os) const override {
+    if (isa<OverAttr>(attribute))
+      return AliasResult::NoAlias;
     if (isa<TopologyAttrInterface>(attribute))
       os << "topology";
     else if (auto codec = dyn_cast<UserCodecAttr>(attribute))
@@ -61,13 +63,28 @@ static void printBucketType(OpAsmPrinter &printer, Operation *, Type type) {
     printer << " : " << type;
 }
 
+static ParseResult parseTopology(OpAsmParser &parser, TopologyAttrInterface &topology) {
+  SMLoc loc = parser.getCurrentLocation();
+  Attribute peers;
+  if (parsePeers(parser, peers))
+    return failure();
+  topology = dyn_cast<TopologyAttrInterface>(peers);
+  if (!topology)
+    return parser.emitError(loc) << "expects a topology, got " << peers;
+  return success();
+}
+
+static void printTopology(OpAsmPrinter &printer, Operation *, TopologyAttrInterface topology) {
+  printPeers(printer, topology);
+}
+
 /// `: T, T on #topology`, or `on #topology` for the bucket and its neighbours there.
 static ParseResult parseMixTypes(OpAsmParser &parser, Type &value, Type &neighbors,
                                  TopologyAttrInterface &topology) {
   bool typed = succeeded(parser.parseOptionalColon());
   if (typed && (parser.parseType(value) || parser.parseComma() || parser.parseType(neighbors)))
     return failure();
-  if (parser.parseKeyword("on") || parser.parseAttribute(topology))
+  if (parser.parseKeyword("on") || parseTopology(parser, topology))
     return failure();
   if (!typed) {
     value = bucketType(parser.getContext());
@@ -76,13 +93,14 @@ static ParseResult parseMixTypes(OpAsmParser &parser, Type &value, Type &neighbo
   return success();
 }
 
-static void printMixTypes(OpAsmPrinter &printer, Operation *, Type value, Type neighbors,
+static void printMixTypes(OpAsmPrinter &printer, Operation *op, Type value, Type neighbors,
                           TopologyAttrInterface topology) {
   Type bucket = bucketType(value.getContext());
   if (value != bucket ||
       neighbors != PerType::get(value.getContext(), topology, bucket, /*own=*/false))
     printer << " : " << value << ", " << neighbors;
-  printer << " on " << topology;
+  printer << " on ";
+  printTopology(printer, op, topology);
 }
 
 /// `@state`, or a role of the job.
@@ -254,7 +272,7 @@ static ParseResult parseStateDomain(OpAsmParser &parser, Type &type) {
     type = shardType(group);
   } else if (domain == "per") {
     Attribute topology;
-    if (parser.parseLess() || parser.parseAttribute(topology) || parser.parseGreater())
+    if (parser.parseLess() || parsePeers(parser, topology) || parser.parseGreater())
       return failure();
     type = parser.getChecked<PerType>(loc, context, topology, Type(bucketType(context)),
                                       /*own=*/false);
@@ -309,12 +327,15 @@ void StateOp::print(OpAsmPrinter &printer) {
   printer << ' ';
   printer.printSymbolName(getSymName());
   printer << " : ";
-  if (FlatSymbolRefAttr group = shardGroup(getType()))
+  if (FlatSymbolRefAttr group = shardGroup(getType())) {
     printer << "shard<" << group << ">";
-  else if (auto per = dyn_cast<PerType>(getType()))
-    printer << "per<" << per.getOver() << ">";
-  else
+  } else if (auto per = dyn_cast<PerType>(getType())) {
+    printer << "per<";
+    printPeers(printer, per.getOver());
+    printer << ">";
+  } else {
     printer << (isScalar(getType()) ? "scalar" : "bucket");
+  }
   printer << " = ";
   if (getInitialWeight())
     printer << "weight";
@@ -919,10 +940,12 @@ LogicalResult NeighborExchangeOp::inferReturnTypes(MLIRContext *context,
                                                    std::optional<Location> loc, Adaptor adaptor,
                                                    Types &inferred) {
   Type type = adaptor.getInput().getType();
-  if (!isBucket(unpacked(type)) && !isScalar(type)) // neighbor_exchange_C1
+  FlatSymbolRefAttr shard = shardGroup(unpacked(type));
+  bool own = shard && alignsShards(adaptor.getTopology().getGroup(), groupOf(shard));
+  if (!isBucket(unpacked(type)) && !isScalar(type) && !own) // neighbor_exchange_C1
     return emitOptionalError(
         loc, "'bagua.neighbor_exchange' op expects the input over the bucket, got ", type);
-  inferred.push_back(PerType::get(context, adaptor.getTopology(), type, false));
+  inferred.push_back(PerType::get(context, adaptor.getTopology(), type, own));
   return success();
 }
 
@@ -996,9 +1019,6 @@ LogicalResult NeighborExchangeOp::verify() { return verifyRound(*this, getTopolo
 LogicalResult MixOp::verify() {
   if (failed(verifyRound(*this, getTopology(), getRound()))) // mix_C3
     return failure();
-  if (!isBucket(getValue().getType()) && !isScalar(getValue().getType())) // mix_C1
-    return emitOpError() << "expects the value over the bucket, or a scalar, got "
-                         << getValue().getType();
   auto per = cast<PerType>(getNeighbors().getType());
   if (per.getOver() != getTopology()) // mix_C2
     return emitOpError() << "expects the neighbours of its own topology " << getTopology()

@@ -3,6 +3,7 @@
 #include "bagua/dialect/Bagua/BaguaAttrs.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/OpImplementation.h"
 
 #include <numeric>
 
@@ -217,3 +218,70 @@ LogicalResult PairingAttr::verify(EmitError emitError, int64_t seed) {
     return emitError() << "expects a seed of at least 0, got " << seed;
   return success();
 }
+
+// ---- Groups -------------------------------------------------------------------------------------
+
+LogicalResult OverAttr::verify(EmitError emitError, FlatSymbolRefAttr over,
+                               TopologyAttrInterface topology) {
+  if (failed(verifyGroup(emitError, over)))
+    return failure();
+  if (groupOf(over) == Group::World || isa<OverAttr>(topology))
+    return emitError() << "expects a topology over @node or @cross, once, got " << topology
+                       << " over " << over;
+  if (topology.getPeerMap() != PeerMap::Rotate)
+    return emitError() << "expects a topology in which ranks hear those at a distance over " << over
+                       << ", got " << topology << ", which pairs the ranks of @world";
+  return success();
+}
+
+ParseResult bagua::ir::parsePeers(AsmParser &parser, Attribute &peers) {
+  if (parser.parseAttribute(peers))
+    return failure();
+  auto topology = dyn_cast<TopologyAttrInterface>(peers);
+  if (!topology || failed(parser.parseOptionalKeyword("over")))
+    return success();
+  SMLoc loc = parser.getCurrentLocation();
+  StringAttr name;
+  if (parser.parseSymbolName(name))
+    return failure();
+  if (groupNamed(name) == Group::World)
+    return success();
+  peers =
+      parser.getChecked<OverAttr>(loc, parser.getContext(), FlatSymbolRefAttr::get(name), topology);
+  return success(static_cast<bool>(peers));
+}
+
+void bagua::ir::printPeers(AsmPrinter &printer, Attribute peers) {
+  auto over = dyn_cast<OverAttr>(peers);
+  if (over)
+    printer << over.getTopology() << " over " << over.getOver();
+  else
+    printer << peers;
+}
+
+Group OverAttr::getGroup() const { return groupOf(getOver()); }
+TopologyAttrInterface OverAttr::amongAll() const { return getTopology(); }
+int64_t OverAttr::entriesMax() const { return getTopology().entriesMax(); }
+int64_t OverAttr::entries(int64_t world) const { return getTopology().entries(world); }
+Value OverAttr::buildEntries(OpBuilder &builder, Location loc, Value world) const {
+  return getTopology().buildEntries(builder, loc, world);
+}
+bool OverAttr::isStatic() const { return getTopology().isStatic(); }
+PeerMap OverAttr::getPeerMap() const { return getTopology().getPeerMap(); }
+int64_t OverAttr::distance(int64_t world, int64_t round, int64_t entry) const {
+  return getTopology().distance(world, round, entry);
+}
+Value OverAttr::buildDistance(OpBuilder &builder, Location loc, Value world, Value round,
+                              int64_t entry) const {
+  return getTopology().buildDistance(builder, loc, world, round, entry);
+}
+Rational OverAttr::weight(int64_t world, int64_t entry) const {
+  return getTopology().weight(world, entry);
+}
+Value OverAttr::buildNumerator(OpBuilder &builder, Location loc, Value world, int64_t entry) const {
+  return getTopology().buildNumerator(builder, loc, world, entry);
+}
+Value OverAttr::buildDenominator(OpBuilder &builder, Location loc, Value world) const {
+  return getTopology().buildDenominator(builder, loc, world);
+}
+int64_t OverAttr::period(int64_t world) const { return getTopology().period(world); }

@@ -305,7 +305,7 @@ Type PerType::parse(AsmParser &parser) {
   Attribute over;
   Type element;
   bool own = false;
-  if (parser.parseLess() || parser.parseAttribute(over) || parser.parseComma() ||
+  if (parser.parseLess() || parsePeers(parser, over) || parser.parseComma() ||
       parser.parseType(element))
     return {};
   if (succeeded(parser.parseOptionalComma())) {
@@ -319,7 +319,9 @@ Type PerType::parse(AsmParser &parser) {
 }
 
 void PerType::print(AsmPrinter &printer) const {
-  printer << "<" << getOver() << ", " << getElement() << (getOwn() ? ", own>" : ">");
+  printer << "<";
+  printPeers(printer, getOver());
+  printer << ", " << getElement() << (getOwn() ? ", own>" : ">");
 }
 
 LogicalResult PerType::verify(EmitError emitError, Attribute over, Type element, bool own) {
@@ -340,9 +342,16 @@ LogicalResult PerType::verify(EmitError emitError, Attribute over, Type element,
                          << ", got " << element;
     return success();
   }
-  if (!isa<TopologyAttrInterface>(over))
+  auto topology = dyn_cast<TopologyAttrInterface>(over);
+  if (!topology)
     return emitError() << "expects a group or a topology, got " << over;
-  if (shard)
+  if (!shard)
+    return success();
+  if (!alignsShards(topology.getGroup(), groupOf(shard)))
     return emitError() << "expects elements over the bucket for each neighbour, got " << element;
+  if (!own)
+    return emitError() << "expects own: ranks of "
+                       << groupAttr(over.getContext(), topology.getGroup()) << " have one shard of "
+                       << shard << ", got " << element;
   return success();
 }

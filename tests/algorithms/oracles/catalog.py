@@ -35,6 +35,7 @@ ALGORITHMS = {
     "bytegrad": with_codec(gradients.CompressedAllReduce, MINMAX8, **EQUAL),
     "hierarchical_allreduce": Algorithm(hierarchical.Hierarchical, **NODES),
     "hierarchical_bytegrad": with_codec(hierarchical.Hierarchical, MINMAX8, **NODES),
+    "hierarchical_decentralized": Algorithm(hierarchical.Decentralized, counts_nodes=True, keeps_average=True),
     "qsgd": with_codec(gradients.CompressedAllReduce, Qsgd(7, 512, "l2"), **EQUAL, **SEED),
     "terngrad": with_codec(gradients.GatheredMean, Ternary(512), **EQUAL, **SEED),
     "random_k": with_codec(gradients.GatheredMean, RandK(512, 4096, True), **EQUAL, **SEED),

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from .arithmetic import F32, fold, shards
+from .arithmetic import F32, fold, mean, mix, shards
 from .job import Job
+from .topologies import ring
 
 
 class Hierarchical(Job):
@@ -48,3 +49,33 @@ class Hierarchical(Job):
                         self.wire.send(owner, other * self.local + local, size)
             result.append(fold(sent) / F32(self.world))
         return [np.concatenate(result)] * self.world, None
+
+
+class Decentralized(Job):
+    """D_FP_S of the nodes: each starts from the mean of its ranks' weights, mixed with those of its neighbours."""
+
+    defaults = dict(nodes=1)
+    topology = ring()
+
+    def __init__(self, weights, **named):
+        super().__init__(weights, **named)
+        self.local = self.world // self.nodes
+
+    def before_forward(self, w):
+        local = self.local
+        means = [mean(w[first : first + local]) for first in range(0, self.world, local)]
+        for place, (begin, end) in enumerate(shards(self.length, 1, local)):
+            size = 4 * (end - begin)
+            for node in range(self.nodes):
+                owner = node * local + place
+                for rank in range(node * local, (node + 1) * local):
+                    if rank != owner:
+                        self.wire.send(rank, owner, size)
+                        self.wire.send(owner, rank, size)
+                for other in self.topology.listeners(self.nodes, node):
+                    self.wire.send(owner, other * local + place, size)
+        mixed = [
+            mix(means[node], [(means[peer], a) for peer, a in self.topology.neighbors(self.nodes, node)])
+            for node in range(self.nodes)
+        ]
+        return [mixed[rank // local] for rank in range(self.world)]

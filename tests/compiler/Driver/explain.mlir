@@ -69,6 +69,17 @@
 // NODES: at n = 8, k = 2, L = 10000, f32:
 // NODES: rounds 3, wire bytes of a rank 58440 to 74720, all ranks 500080
 
+// A ring of nodes.
+// RUN: bagua-opt %algorithms/hierarchical_decentralized.mlir --explain --world 8 --nodes 4 --length 10000 | FileCheck %s --check-prefix=NODERING
+// NODERING: rounds                 2 if s > 1, and 1 if k > 1
+// NODERING: wire bytes of rank r   B(L) + (s - 2)*B(N_r) + 2*B(N_r)
+// NODERING: wire bytes, all ranks  2*(s - 1)*k*B(L) + 2*k*B(L)
+// NODERING: for k > 2; in smaller groups neighbours coincide and send once
+// NODERING: rounds 3, wire bytes of a rank 80000, all ranks 640000
+
+// RUN: bagua-opt %S/../../algorithms/Inputs/groups_neighbors.mlir --explain | FileCheck %s --check-prefix=BITS
+// BITS: and to each of ceil(log2 k) neighbours what is exchanged
+
 // Conditions on nodes are no conditions of what moves between nodes only; on the world there may be more to it.
 // RUN: bagua-opt %S/../Conversion/BaguaToChunk/Inputs/groups-buckets.mlir --explain --world 8 --nodes 2 | FileCheck %s --check-prefix=BOTH
 // BOTH: wire bytes of rank r   (k - 1)*P(L) + (s - 1)*B(L)

@@ -385,7 +385,7 @@ bagua.algorithm @negative_neighbor_exchange_shard {
 // neighbor_exchange, mix: a codec is no topology.
 bagua.algorithm @negative_neighbor_exchange_on {
   bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
-    // expected-error@+1 {{invalid kind of attribute specified}}
+    // expected-error@+1 {{expects a topology, got #bagua.minmax<bits = 8, block = 8>}}
     %x = bagua.neighbor_exchange %g on #bagua.minmax<bits = 8, block = 8>
   }
 }
@@ -483,14 +483,38 @@ bagua.algorithm @negative_reduce_ragged {
 
 // -----
 
-// mix_C1
+// mix_C2
 #ring = #bagua.topology<offsets = [-1, 1], weights = [1/3, 1/3]>
 bagua.algorithm @negative_mix_shard {
   bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
     %n = bagua.neighbor_exchange %g on #ring
     %s = bagua.reduce_scatter sum %g over @world
-    // expected-error@+1 {{'bagua.mix' op expects the value over the bucket, or a scalar, got 'tensor<?xf32, #bagua.shard<@world>>'}}
+    // expected-error@+1 {{'bagua.mix' op expects neighbours of the value's type 'tensor<?xf32, #bagua.shard<@world>>', got 'tensor<?xf32, #bagua.bucket>'}}
     %x = bagua.mix %s, %n : tensor<?xf32, #bagua.shard<@world>>, !bagua.per<#ring, tensor<?xf32, #bagua.bucket>> on #ring
+  }
+}
+
+// -----
+
+// mix_C2: the ring of the world is not that of the nodes.
+#ring = #bagua.topology<offsets = [-1, 1], weights = [1/3, 1/3]>
+bagua.algorithm @negative_mix_over {
+  bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
+    %n = bagua.neighbor_exchange %g on #ring over @cross
+    // expected-error@+1 {{'bagua.mix' op expects the neighbours of its own topology}}
+    %x = bagua.mix %g, %n : tensor<?xf32, #bagua.bucket>, !bagua.per<#ring over @cross, tensor<?xf32, #bagua.bucket>> on #ring
+  }
+}
+
+// -----
+
+// neighbor_exchange_C1: ranks of a node have different shards of it.
+#ring = #bagua.topology<offsets = [-1, 1], weights = [1/3, 1/3]>
+bagua.algorithm @negative_neighbor_exchange_shards_differ {
+  bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
+    %s = bagua.reduce_scatter sum %g over @node
+    // expected-error@+1 {{'bagua.neighbor_exchange' op expects the input over the bucket, got 'tensor<?xf32, #bagua.shard<@node>>'}}
+    %x = bagua.neighbor_exchange %s : tensor<?xf32, #bagua.shard<@node>> on #ring over @node
   }
 }
 

@@ -83,6 +83,14 @@ bagua.algorithm @groups {
     %parts = bagua.split %g over @cross
     // CHECK: bagua.all_to_all %{{.*}} : !bagua.per<@cross, tensor<?xf32, #bagua.shard<@cross>>> over @cross{{$}}
     %got = bagua.all_to_all %parts : !bagua.per<@cross, tensor<?xf32, #bagua.shard<@cross>>> over @cross
+    // CHECK: %[[NEAR:.*]] = bagua.neighbor_exchange %[[MINE]] : tensor<?xf32, #bagua.shard<@node>> on #[[$RING]] over @cross{{$}}
+    %near = bagua.neighbor_exchange %mine : tensor<?xf32, #bagua.shard<@node>> on #bagua.over<@cross, #ring>
+    // CHECK: bagua.mix %[[MINE]], %[[NEAR]] : tensor<?xf32, #bagua.shard<@node>>, !bagua.per<#[[$RING]] over @cross, tensor<?xf32, #bagua.shard<@node>>, own> on #[[$RING]] over @cross{{$}}
+    %m = bagua.mix %mine, %near : tensor<?xf32, #bagua.shard<@node>>, !bagua.per<#ring over @cross, tensor<?xf32, #bagua.shard<@node>>, own> on #ring over @cross
+    // CHECK: bagua.neighbor_exchange %{{.*}} on #[[$RING]] over @node{{$}}
+    %n = bagua.neighbor_exchange %g on #ring over @node
+    // CHECK: bagua.neighbor_exchange %{{.*}} on #[[$RING]]{{$}}
+    %w = bagua.neighbor_exchange %g on #ring over @world
   }
 }
 

@@ -22,6 +22,8 @@ bagua.algorithm @optimizer(%warmup: index = 100, %beta: f64 = 0.9, %eps: f64 = 1
   bagua.state @s : scalar = -1.0
   // CHECK: bagua.state @near : per<#[[$RING:.*]]> = weight{{$}}
   bagua.state @near : per<#ring> = weight
+  // CHECK: bagua.state @across : per<#[[$RING]] over @cross> = weight{{$}}
+  bagua.state @across : per<#ring over @cross> = weight
   // CHECK: bagua.on gradient(%[[G:.*]]: tensor<?xf32, #bagua.bucket>, %[[W:.*]]: tensor<?xf32, #bagua.bucket>) {
   bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>, %w: tensor<?xf32, #bagua.bucket>) {
     // CHECK: %[[M:.*]] = bagua.read @m{{$}}
@@ -33,6 +35,8 @@ bagua.algorithm @optimizer(%warmup: index = 100, %beta: f64 = 0.9, %eps: f64 = 1
     %s = bagua.read @s : !scalar
     // CHECK: %[[NEAR:.*]] = bagua.read @near : !bagua.per<#[[$RING]], tensor<?xf32, #bagua.bucket>>{{$}}
     %near = bagua.read @near : !near
+    // CHECK: bagua.read @across : !bagua.per<#[[$RING]] over @cross, tensor<?xf32, #bagua.bucket>>{{$}}
+    %across = bagua.read @across : !bagua.per<#ring over @cross, tensor<?xf32, #bagua.bucket>>
     // CHECK: %[[T:.*]] = bagua.step
     %t = bagua.step
     // CHECK: %[[F:.*]] = bagua.to_f64 %[[T]]{{$}}

@@ -152,6 +152,37 @@
 
 // -----
 
+// per_C3: over neighbours too.
+#ring = #bagua.topology<offsets = [1], weights = [1/2]>
+// expected-error@+1 {{expects own: ranks of @cross have one shard of @node, got 'tensor<?xf32, #bagua.shard<@node>>'}}
+!negative_per_neighbor_shard_not_own = !bagua.per<#ring over @cross, tensor<?xf32, #bagua.shard<@node>>>
+
+// -----
+
+// over_C1
+// expected-error@+1 {{unknown group: expects @world, @node or @cross, got @rack}}
+!negative_over_unknown = !bagua.per<#bagua.exponential over @rack, tensor<?xf32, #bagua.bucket>>
+
+// -----
+
+// over_C1
+// expected-error@+1 {{expects a topology over @node or @cross, once, got #bagua.exponential over @world}}
+!negative_over_world = !bagua.per<#bagua.over<@world, #bagua.exponential>, tensor<?xf32, #bagua.bucket>>
+
+// -----
+
+// over_C1
+// expected-error@+1 {{expects a topology over @node or @cross, once, got #bagua.over<@node, #bagua.exponential> over @cross}}
+!negative_over_twice = !bagua.per<#bagua.over<@node, #bagua.exponential> over @cross, tensor<?xf32, #bagua.bucket>>
+
+// -----
+
+// over_C2
+// expected-error@+1 {{expects a topology in which ranks hear those at a distance over @cross, got #bagua.shift_one, which pairs the ranks of @world}}
+!negative_over_pairs = !bagua.per<#bagua.shift_one over @cross, tensor<?xf32, #bagua.bucket>>
+
+// -----
+
 // per_C3: ranks of the world have different shards of their nodes, in no order that the world's count would give.
 // expected-error@+1 {{expects elements over a shard of @world, got 'tensor<?xf32, #bagua.shard<@node>>'}}
 !negative_per_shard_of_a_part = !bagua.per<@world, tensor<?xf32, #bagua.shard<@node>>, own>

@@ -808,9 +808,9 @@ private:
 
   const Neighbors &neighbors(Emitter &top, ir::TopologyAttrInterface topology, Value round) {
     auto [known, isNew] = neighbors_.insert({{topology, round}, {}});
+    ir::Group group = topology.getGroup();
     if (isNew)
-      known->second =
-          Neighbors::of(top, topology, sizes_.world, placeAtTop(ir::Group::World), round);
+      known->second = Neighbors::of(top, topology, sizeOf(group), placeAtTop(group), round);
     return known->second;
   }
   llvm::MapVector<std::pair<Attribute, Value>, Neighbors> neighbors_;
@@ -1016,9 +1016,8 @@ private:
     if (topology.getPeerMap() == ir::PeerMap::Rotate) {
       for (auto [j, active] : llvm::enumerate(known.active))
         when(at, active, [&] {
-          at.create<chunk::MoveOp>(local(at, value, rank_), chunk::PeerMap::Rotate,
-                                   ValueRange{known.hops[j]}, result.slots,
-                                   at.constant(static_cast<int64_t>(j)));
+          at.create<chunk::MoveOp>(local(at, value, rank_), known.map, ValueRange{known.hops[j]},
+                                   result.slots, at.constant(static_cast<int64_t>(j)));
         });
     } else { // Whoever has no partner sends nothing.
       at.create<chunk::MoveOp>(local(at, value, rank_), known.map, known.arguments, result.slots,

@@ -117,7 +117,8 @@ struct Neighbors {
   std::optional<llvm::SmallVector<double>> constantWeights;
   mlir::Value count; ///< How many are active.
 
-  /// `rank` is the executing one, and `round` null where the topology has none.
+  /// `world` and `rank` are the size of the topology's group and the executing rank's place in it;
+  /// `round` is null where the topology has none.
   static Neighbors of(Emitter &at, ir::TopologyAttrInterface topology, mlir::Value world,
                       mlir::Value rank, mlir::Value round) {
     Neighbors result;
@@ -138,6 +139,7 @@ struct Neighbors {
       result.count = at.select(result.active[0], at.constant(1), zero);
       return result;
     }
+    result.map = chunk::rotationOf(static_cast<chunk::Group>(topology.getGroup()));
     int64_t most = topology.entriesMax();
     if (!round)
       round = zero;
@@ -164,7 +166,7 @@ struct Neighbors {
       result.numerators.push_back(numerator);
       result.count = at.add(result.count, at.select(active, at.constant(1), zero));
     }
-    if (auto fixed = llvm::dyn_cast<ir::TopologyAttr>(topology)) {
+    if (auto fixed = llvm::dyn_cast<ir::TopologyAttr>(topology.amongAll())) {
       result.constantWeights.emplace();
       for (int64_t numerator : fixed.getCommonNumerators())
         result.constantWeights->push_back(static_cast<double>(numerator) /

@@ -112,6 +112,13 @@ public:
   }
 
   /// First element of shard `index` of `shards`.
+  static int64_t sizeOf(const Inputs &inputs, ir::Group group) {
+    int64_t local = inputs.ranksPerNode();
+    return group == ir::Group::World  ? inputs.world
+           : group == ir::Group::Node ? local
+                                      : inputs.world / local;
+  }
+
   static int64_t shardBegin(const Inputs &inputs, int64_t grain, int64_t index, int64_t shards) {
     int64_t grains = (inputs.length + grain - 1) / grain;
     return std::min(inputs.length, index * grains / shards * grain);
@@ -310,7 +317,7 @@ private:
     for (int64_t rank = 0; rank < world_; ++rank) {
       std::vector<bool> taken(static_cast<size_t>(world_));
       taken[rank] = true;
-      for (int64_t entry = 0; entry < topology.entries(world_); ++entry) {
+      for (int64_t entry = 0; entry < topology.entries(sizeOf(topology.getGroup())); ++entry) {
         int64_t source = heard(topology, rank, /*round=*/0, entry);
         if (taken[source])
           value[rank][entry] = committed[rank][entry];
@@ -397,10 +404,7 @@ private:
 
   template <typename Op> static ir::Group groupOf(Op op) { return ir::groupOf(op.getGroupAttr()); }
 
-  int64_t sizeOf(ir::Group group) const {
-    int64_t local = inputs_.ranksPerNode();
-    return group == ir::Group::World ? world_ : group == ir::Group::Node ? local : world_ / local;
-  }
+  int64_t sizeOf(ir::Group group) const { return sizeOf(inputs_, group); }
 
   /// The place of `rank` in its group.
   int64_t placeOf(ir::Group group, int64_t rank) const {
@@ -566,7 +570,9 @@ private:
   /// Whom rank `rank` hears with an entry of `topology`.
   int64_t heard(ir::TopologyAttrInterface topology, int64_t rank, int64_t round,
                 int64_t entry) const {
-    return heardRank(topology, world_, rank, round, entry);
+    ir::Group group = topology.getGroup();
+    int64_t place = heardRank(topology, sizeOf(group), placeOf(group, rank), round, entry);
+    return member(group, rank, place);
   }
 
   /// A peer that several entries name sends once.
@@ -574,7 +580,7 @@ private:
     Everyone result(values.size());
     for (int64_t target = 0; target < world_; ++target) {
       std::vector<bool> received(static_cast<size_t>(world_));
-      for (int64_t entry = 0; entry < topology.entries(world_); ++entry) {
+      for (int64_t entry = 0; entry < topology.entries(sizeOf(topology.getGroup())); ++entry) {
         int64_t source = heard(topology, target, round, entry);
         result[target].push_back(received[source] ? values[source][0]
                                                   : transfer(source, target, values[source][0]));
@@ -712,15 +718,16 @@ private:
     if (failed(found))
       return failure();
     Everyone result;
+    int64_t size = sizeOf(topology.getGroup());
     for (int64_t rank = 0; rank < world_; ++rank) {
       std::vector<int64_t> peers; // Distinct, without oneself.
       std::vector<ir::Rational> weights;
       std::vector<const Item *> inputs{&values[rank][0]};
-      for (int64_t entry = 0; entry < topology.entries(world_); ++entry) {
+      for (int64_t entry = 0; entry < topology.entries(size); ++entry) {
         int64_t peer = heard(topology, rank, round, entry);
         if (peer == rank)
           continue;
-        ir::Rational weight = topology.weight(world_, entry); // Of one denominator.
+        ir::Rational weight = topology.weight(size, entry); // Of one denominator.
         auto known = std::find(peers.begin(), peers.end(), peer);
         if (known != peers.end()) {
           weights[known - peers.begin()].numerator += weight.numerator;
@@ -892,7 +899,10 @@ private:
 Everyone initialValue(ir::StateOp state, const Inputs &inputs) {
   auto per = dyn_cast<ir::PerType>(state.getType());
   int64_t grain = ir::grain(state->getParentOfType<ir::AlgorithmOp>());
-  int64_t copies = per ? cast<ir::TopologyAttrInterface>(per.getOver()).entries(inputs.world) : 1;
+  int64_t copies = 1;
+  if (auto topology =
+          per ? cast<ir::TopologyAttrInterface>(per.getOver()) : ir::TopologyAttrInterface())
+    copies = topology.entries(Interpreter::sizeOf(inputs, topology.getGroup()));
   double initial = state.getInitial().convertToDouble();
   Everyone everyone;
   for (int64_t rank = 0; rank < inputs.world; ++rank) {

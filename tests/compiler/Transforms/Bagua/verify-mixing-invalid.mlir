@@ -16,6 +16,19 @@ bagua.algorithm @negative_two_camps {
 
 // -----
 
+// Nodes are kept apart as ranks are.
+#even = #bagua.topology<offsets = [-2, 2], weights = [1/4, 1/4]>
+bagua.algorithm @negative_two_camps_of_nodes {
+  bagua.on after_update(%w: tensor<?xf32, #bagua.bucket>) {
+    %x = bagua.neighbor_exchange %w on #even over @cross
+    // expected-error@+1 {{with 2 ranks, rank 0 never hears of rank 1}}
+    %y = bagua.mix %w, %x on #even over @cross
+    bagua.update weight = %y
+  }
+}
+
+// -----
+
 // Right in most worlds: with 3 ranks, three away is oneself; with 2 it is the other.
 #three = #bagua.topology<offsets = [3], weights = [1/2]>
 bagua.algorithm @negative_world_of_three {

@@ -26,6 +26,10 @@ enum class PeerMap : uint8_t {
   Pairing,    ///< A random matching of (seed, round).
 };
 
+/// The built-in groups (SPEC.md, D2): all ranks, those of this rank's node, and those that have its
+/// local rank.
+enum class Group : uint8_t { World, Node, Cross };
+
 } // namespace bagua::ir
 
 #include "bagua/dialect/Bagua/BaguaCodecInterface.h.inc"
@@ -34,10 +38,6 @@ enum class PeerMap : uint8_t {
 #include "bagua/dialect/Bagua/BaguaAttrs.h.inc"
 
 namespace bagua::ir {
-
-/// The built-in groups (SPEC.md, D2): all ranks, those of this rank's node, and those that have its
-/// local rank.
-enum class Group : uint8_t { World, Node, Cross };
 
 std::optional<Group> groupNamed(llvm::StringRef name);
 /// `group` is verified.
@@ -49,6 +49,10 @@ mlir::FlatSymbolRefAttr groupAttr(mlir::MLIRContext *context, Group group);
 inline bool alignsShards(Group over, Group of) {
   return over != of && over != Group::World && of != Group::World;
 }
+
+/// `@group`, `#topology` or `#topology over @group`.
+mlir::ParseResult parsePeers(mlir::AsmParser &parser, mlir::Attribute &peers);
+void printPeers(mlir::AsmPrinter &printer, mlir::Attribute peers);
 
 /// Emits an error unless `group` names a group.
 llvm::LogicalResult verifyGroup(llvm::function_ref<mlir::InFlightDiagnostic()> emitError,

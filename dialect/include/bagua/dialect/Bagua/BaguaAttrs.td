@@ -115,6 +115,16 @@ def Bagua_PairingAttr : Bagua_Attr<"Pairing", "pairing",
   let genVerifyDecl = 1;
 }
 
+def Bagua_OverAttr : Bagua_Attr<"Over", "over",
+    [DeclareAttrInterfaceMethods<Bagua_TopologyAttrInterface, ["period", "getGroup", "amongAll"]>]> {
+  let summary = "A topology among the ranks of a group: `on #topology over @cross` is short for it";
+  let description = [{ Example: `#bagua.over<@cross, #bagua.exponential>` }];
+  let parameters = (ins "::mlir::FlatSymbolRefAttr":$over,
+                        "::bagua::ir::TopologyAttrInterface":$topology);
+  let assemblyFormat = "`<` $over `,` $topology `>`";
+  let genVerifyDecl = 1;
+}
+
 // ---- Enumerations ----
 
 class Bagua_EnumAttr<EnumAttrInfo info, string name> : EnumAttr<Bagua_Dialect, info, name> {

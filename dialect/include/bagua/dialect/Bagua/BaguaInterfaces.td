@@ -43,6 +43,8 @@ def Bagua_TopologyAttrInterface : AttrInterface<"TopologyAttrInterface"> {
     The other maps pair ranks: r sends to and hears from its partner, and is idle where that is r itself.
     The round is a number that all ranks share, by default that of the step.
 
+    The ranks are those of a group: where a method takes a world or its size, it is the group's.
+
     The weight of an entry is an exact rational. Entries that hear one rank count once, with the sum of their
     weights; entries that hear oneself do not count (SPEC.md, M1).
   }];
@@ -69,6 +71,10 @@ def Bagua_TopologyAttrInterface : AttrInterface<"TopologyAttrInterface"> {
                     (ins "::mlir::OpBuilder &":$builder, "::mlir::Location":$loc, "::mlir::Value":$world)>,
     InterfaceMethod<"Rounds after which a world of this size sees the same peers again; 0: never.", "int64_t",
                     "period", (ins "int64_t":$world), "", "return 1;">,
+    InterfaceMethod<"Whose ranks hear each other.", "::bagua::ir::Group", "getGroup", (ins), "",
+                    "return ::bagua::ir::Group::World;">,
+    InterfaceMethod<"The same among all ranks.", "::bagua::ir::TopologyAttrInterface", "amongAll", (ins), "",
+                    "return $_attr;">,
   ];
 }
 

@@ -325,15 +325,16 @@ def Bagua_NeighborExchangeOp : Bagua_HandlerOp<"neighbor_exchange", [
   let description = [{
     Element j of the result is the value of the rank that entry j of the topology hears, in this round: that of
     the step, or `at` another number that all ranks share. A neighbour that occurs twice sends once; oneself
-    sends nothing.
-    - C1: `input` is over the bucket, plain or packed, or a scalar.
+    sends nothing. `over` a group, the topology is one of its ranks.
+    - C1: `input` is over the bucket, or over a shard that the topology's group has in common, plain or packed, or a
+      scalar.
     - C2: `at` only with a topology that changes from round to round.
 
     Example: `%x = bagua.neighbor_exchange %w on #bagua.topology<offsets = [-1, 1], weights = [1/3, 1/3]>`
   }];
   let arguments = (ins Bagua_AnyValue:$input, Bagua_TopologyAttrInterface:$topology, Optional<Index>:$round);
   let results = (outs Bagua_AnyPer:$result);
-  let assemblyFormat = "$input `` custom<BucketType>(type($input)) `on` $topology (`at` $round^)? attr-dict";
+  let assemblyFormat = "$input `` custom<BucketType>(type($input)) `on` custom<Topology>($topology) (`at` $round^)? attr-dict";
   let hasVerifier = 1;
 }
 
@@ -410,7 +411,7 @@ def Bagua_MixOp : Bagua_HandlerOp<"mix", [Pure, InferTypeOpAdaptor]> {
     w + sum of a_j (x_j - w), the sum a left fold in the topology's order, after adding up the weights of
     equal neighbours at the first of them and dropping oneself, in exact rationals. No neighbour: w. The round,
     where the topology has rounds, is that of the exchange.
-    - C1: `value` is over the bucket, or a scalar.  C2: `neighbors` is `!bagua.per<topology, type of value>` and its
+    - C1: `value` is plain.  C2: `neighbors` is `!bagua.per<topology, type of value>` and its
       topology is the op's.  C3: `at` only with a topology that changes from round to round.
 
     Example: `%x = bagua.mix %w, %n on #bagua.topology<offsets = [-1, 1], weights = [1/3, 1/3]>`

@@ -24,7 +24,8 @@ def Bagua_PerType : Bagua_Type<"Per", "per"> {
     `!bagua.per<@world, T>` holds one T for each rank i of the group. Where T is over a shard, element i is
     over the shard of rank i, so lengths differ; with `own`, every element is over this rank's own shard. Ranks of
     `@cross` have one shard of `@node`, and the other way round: such elements are `own`.
-    `!bagua.per<#topology, T>` holds one T, over the bucket, for each neighbour.
+    `!bagua.per<#topology, T>` holds one T, over the bucket, for each neighbour; `#topology over @cross` for each
+    among the ranks of a group, where T may be over a shard that they have in common, `own`.
 
     Examples:
     ```mlir
