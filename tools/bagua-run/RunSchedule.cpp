@@ -71,6 +71,20 @@ uint64_t hashOf(const Memory &memory, size_t bytes) {
   return compiler::fnv1a({memory.as<const std::byte>(), bytes});
 }
 
+/// Whether no rank's gradient holds a NaN or an infinity.
+bool everyGradientIsFinite(Context &context, const Memory &gradient, int64_t length,
+                           bagua_dtype dtype) {
+  int finite = 0;
+  check(bagua_all_finite(gradient.data(), length, dtype, &finite));
+  bool all = true;
+  for (int rank = 0; rank < context.world(); ++rank) {
+    int ofRank = finite;
+    context.broadcast(&ofRank, sizeof(ofRank), rank);
+    all = all && ofRank != 0;
+  }
+  return all;
+}
+
 int runRank(const Arguments &arguments) {
   Context context;
   Schedule schedule = Schedule::load(arguments.file);
@@ -94,14 +108,16 @@ int runRank(const Arguments &arguments) {
   bucket.gradient = gradient.data();
   bucket.weight = weight.data();
   Binding binding = context.bind(schedule, bucket);
-  // The order of a step; gates are open when reached.
+  bool finite = everyGradientIsFinite(context, gradient, arguments.length, dtype);
+  // The order of a step; gates are open when reached. After a step that is not finite comes no
+  // update.
   for (auto [name, event] : {std::pair{"before_forward", BAGUA_BEFORE_FORWARD},
                              {"gradient", BAGUA_GRADIENT},
                              {"after_update", BAGUA_AFTER_UPDATE}})
     for (const auto &program : info["programs"])
-      if (program["event"] == name) {
+      if (program["event"] == name && (finite || event != BAGUA_AFTER_UPDATE)) {
         binding.start(event, arguments.step);
-        binding.openGate(BAGUA_BEFORE_UPDATE);
+        binding.openGate(BAGUA_BEFORE_UPDATE, finite);
         binding.wait();
       }
   std::vector<RankResult> results(static_cast<size_t>(context.world()));
@@ -110,8 +126,9 @@ int runRank(const Arguments &arguments) {
   for (int rank = 0; rank < context.world(); ++rank)
     context.broadcast(&results[static_cast<size_t>(rank)], sizeof(RankResult), rank);
   if (context.rank() == 0) {
-    std::printf("processes, world %d, length %" PRId64 ", %s, step %" PRId64 "\n", context.world(),
-                arguments.length, arguments.dtype.c_str(), arguments.step);
+    std::printf("processes, world %d, length %" PRId64 ", %s, step %" PRId64 "%s\n",
+                context.world(), arguments.length, arguments.dtype.c_str(), arguments.step,
+                finite ? "" : ", not finite");
     std::printf("rank  gradient          weight            wire bytes\n");
     for (size_t rank = 0; rank < results.size(); ++rank)
       std::printf("%-4zu  %016" PRIx64 "  %016" PRIx64 "  %" PRIu64 "\n", rank,
