@@ -1082,14 +1082,31 @@ def non_finite_step(schedule, bad_step=2, skip=False):
 
 
 @scenario
-def parameters_of_this_step(schedule, name, value, rank):
-    """One rank's parameter group says something else of a parameter that may change from step to step."""
+def steps_without_end(schedule):
+    """What the log says while no step is finite."""
+    messages = []
+    handler = logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())
+    logging.getLogger("bagua").addHandler(handler)
+    try:
+        model, optimizer = make(small_model(), schedule)
+        train(model, optimizer, bagua.rank(), 10)
+    finally:
+        logging.getLogger("bagua").removeHandler(handler)
+    return {"log": messages, "non_finite": bagua.stats(model)["non_finite"]}
+
+
+@scenario
+def parameters_of_this_step(schedule, name, value, rank, each=False):
+    """One rank's parameter group says something else of a parameter that may change from step to step; with `each`, the
+    last of as many groups as the model has parameters."""
     model = small_model()
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    parameters = [{"params": [p]} for p in model.parameters()] if each else model.parameters()
+    optimizer = torch.optim.Adam(parameters, lr=0.012345678901234567)
     bagua.wrap(model, optimizer, algorithm=schedule, bucket_bytes=1024)
     train(model, optimizer, bagua.rank(), 2)
     if bagua.rank() == rank:
-        optimizer.param_groups[0][name] = value
+        optimizer.param_groups[-1][name] = value
     try:
         train(model, optimizer, bagua.rank(), 2, first=2)
         return {"raised": "none", "message": ""}

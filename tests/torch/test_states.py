@@ -1,6 +1,7 @@
 """Algorithms that keep state or own the update: parameters, finite steps, checkpoints."""
 
 import os
+import re
 import subprocess
 
 import pytest
@@ -131,6 +132,58 @@ def test_parameters_that_differ_between_ranks_are_named():
     assert raised and all(report["raised"] in ("MismatchError", "PeerLostError") for report in raised), outcome.output
     mismatches = [report["message"] for report in raised if report["raised"] == "MismatchError"]
     assert mismatches and all("lr = 0.5 in param_groups[0]" in message for message in mismatches), outcome.output
+
+
+def test_of_many_parameters_that_differ_a_digest_tells():
+    """More text than is compared: the first of it is equal."""
+    outcome = run("parameters_of_this_step", 2, schedule="qadam", name="weight_decay", value=0.5, rank=1, each=True, deadline=60)
+    mismatches = [r["message"] for r in outcome.reports if r is not None and r["raised"] == "MismatchError"]
+    assert mismatches, outcome.output
+    for message in mismatches:
+        assert "weight_decay = 0.5" not in message and len(set(re.findall("… ([0-9a-f]{8})", message))) == 2, message
+
+
+POISONED = """
+bagua.algorithm @poisoned {
+  bagua.state @m : bucket = 0.0
+  bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
+    %mean = bagua.all_reduce mean %g
+    %m = bagua.read @m
+    %root = bagua.map sqrt(%m - 1.0)
+    bagua.update @m = %root
+    %sum = bagua.map %mean + %m
+    bagua.update gradient = %sum
+  }
+}
+"""
+
+
+def test_steps_without_end_tell_which_state_and_parameter_are_not_finite(tmp_path):
+    """The state after the first step, the weights after the second: from the third on no step is finite."""
+    path = tmp_path / "poisoned.mlir"
+    path.write_text(POISONED)
+    for rank, report in enumerate(pooled("steps_without_end", 2, schedule=str(path))):
+        assert report["non_finite"] == 8
+        (line,) = [line for line in report["log"] if "later steps do not remove it" in line]
+        assert "step 4: the last 3 steps" in line
+        assert f"state 'm' of bucket0 and parameter '4.bias' of rank {rank} have a NaN" in line
+        assert "algorithm 'poisoned'" in line
+
+
+def test_steps_without_end_of_weights_alone(tmp_path):
+    path = tmp_path / "poisoned.mlir"
+    path.write_text("""
+bagua.algorithm @roots {
+  bagua.on before_forward(%w: tensor<?xf32, #bagua.bucket>) {
+    %mean = bagua.all_reduce mean %w
+    %root = bagua.map sqrt(%mean)
+    bagua.update weight = %root at before_update
+  }
+}
+""")
+    for rank, report in enumerate(pooled("steps_without_end", 2, schedule=str(path))):
+        (line,) = [line for line in report["log"] if "later steps do not remove it" in line]
+        assert f"steps were not finite: parameter '4.bias' of rank {rank} has a NaN" in line
 
 
 @pytest.mark.parametrize("value, expected", [("0.1", "a number, got '0.1'"), (True, "a number, got True")])

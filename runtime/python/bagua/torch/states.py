@@ -5,6 +5,7 @@ import logging
 import torch
 
 from .. import _capi
+from . import plan as planning
 
 log = logging.getLogger("bagua")
 
@@ -21,6 +22,10 @@ def _read(bucket, state):
 
 def _write(bucket, state, flat):
     bucket.binding.write_state(state["index"], flat.data_ptr(), flat.numel() * flat.element_size())
+
+
+def is_finite(bucket, state):
+    return planning.is_finite(_read(bucket, state))
 
 
 def _as_parameters(bucket, flat):

@@ -16,6 +16,7 @@ from .shared import FirstError, Flag
 
 log = logging.getLogger("bagua")
 _COMPARED = 500  # Bytes that bagua_compare takes, and a few less.
+_LOOK_EVERY = 3  # Steps in a row that are not finite.
 
 
 def _dense(tensor):
@@ -196,6 +197,8 @@ class _Job:
         self.fed = [p for p in schedule.info["parameters"] if p["per_step"] and p["name"] not in options]
         self.locally_finite = True  # The gradients of this step, so far.
         self.non_finite = 0  # Steps in which some rank's gradients were not.
+        self.non_finite_in_row = 0
+        self.told_of_source = False
         self.hook_error = None  # The first in this backward.
         self.delivered = None  # Versions of the gradients that an algorithm which owns the update has used.
 
@@ -587,6 +590,30 @@ class _Job:
         for bucket in self.buckets:
             bucket.wait()
         self.forward_started = False
+        self.non_finite_in_row = 0 if finite else self.non_finite_in_row + 1
+        if not finite and self.non_finite_in_row % _LOOK_EVERY == 0 and not self.told_of_source:
+            self._look_for_source()
+
+    def _look_for_source(self):
+        """Where weights or states are not finite, further steps will hardly be: says so once, and names the first."""
+        states = [(b, s) for b in self.buckets for s in b.states if not stating.is_finite(b, s)]
+        slots = [slot for b in self.buckets for slot in b.plan.slots if not planning.is_finite(slot.parameter.data)]
+        found = [f"state {state['name']!r} of {bucket.name}" for bucket, state in states][:1]
+        found += [f"parameter {slot.name!r}" for slot in slots][:1]
+        if not found:
+            return
+        self.told_of_source = True
+        log.warning(
+            "step %d: the last %d steps were not finite: %s of rank %d %s a NaN or an infinity, which algorithm %r or the "
+            "optimizer computed (0 / 0, the root of a negative, an overflow?), and later steps do not remove it: go back to a "
+            "checkpoint",
+            self.step,
+            self.non_finite_in_row,
+            " and ".join(found),
+            self.context.rank,
+            "has" if len(found) == 1 else "have",
+            self.schedule.name,
+        )
 
     def _agree_finite(self, skipped=False):
         """Whether this step is finite for the group, which a rank that skipped its update denies."""
