@@ -195,6 +195,7 @@ class _Job:
         self.holds_weights = "weight" in roles
         # Read from the parameter group before each program, unless the caller gave a value.
         self.fed = [p for p in schedule.info["parameters"] if p["per_step"] and p["name"] not in options]
+        self.given = {}  # By number of the group, of them: names and values.
         self.locally_finite = True  # The gradients of this step, so far.
         self.non_finite = 0  # Steps in which some rank's gradients were not.
         self.non_finite_in_row = 0
@@ -402,6 +403,7 @@ class _Job:
         if self.broadcast_buffers and self.synchronize:
             self._broadcast_buffers()
         if self.has_forward and not self.forward_started:
+            self._read_parameters()
             for bucket in self.buckets:
                 bucket.attach_weights()
                 self._start(bucket, _capi.BEFORE_FORWARD)
@@ -491,6 +493,8 @@ class _Job:
             bucket = order[self.next_launch]
             if bucket.missing > 0:
                 return
+            if self.next_launch == 0:
+                self._read_parameters()
             self.next_launch += 1
             self._complete(bucket)
             self._compare_counts(bucket, "gradient")
@@ -513,11 +517,8 @@ class _Job:
         if self.rounds is None:  # Else the compiler has seen to it, or no round begins before its warm-up is over.
             for rounds in self.context.rounds:
                 rounds.refuse_collective(f"a step of algorithm {self.schedule.name!r}")
-        group = self.optimizer.param_groups[bucket.plan.group]
-        for parameter in self.fed:
-            value = _group_value(group, parameter)
-            if value is not None:
-                bucket.set_parameter(parameter["name"], value)
+        for name, value in self.given[bucket.plan.group].items():
+            bucket.set_parameter(name, value)
         bucket.start(event, self.step)
 
     def _is_in_step(self, event):
@@ -532,16 +533,19 @@ class _Job:
         first bucket carries what all must have alike."""
         if bucket is self.buckets[0] and self._is_in_step(event):
             text = f"{self.backwards} backward passes and {self.updates} calls of optimizer.step() since wrap"
-            values = [(i, p["name"], _group_value(group, p)) for i, group in self._groups() for p in self.fed]
-            given = [f"{name} = {value!r} in param_groups[{i}]" for i, name, value in values if value is not None]
-            text = "; ".join([text, *given])
+            for number, values in self.given.items():
+                text += "".join(f"; {name} = {value!r} in param_groups[{number}]" for name, value in values.items())
             if len(text) > _COMPARED:  # By a digest, which at least says that they differ.
                 text = f"{text[: _COMPARED - 20]} … {zlib.crc32(text.encode()):08x}"
             bucket.compare(text)
 
-    def _groups(self):
-        numbers = sorted({bucket.plan.group for bucket in self.buckets})
-        return [(number, self.optimizer.param_groups[number]) for number in numbers]
+    def _read_parameters(self):
+        """Before the programs of an event: what the buckets' parameter groups give of the per-step parameters."""
+        self.given = {}
+        for number in sorted({bucket.plan.group for bucket in self.buckets}):
+            group = self.optimizer.param_groups[number]
+            values = {parameter["name"]: _group_value(group, parameter) for parameter in self.fed}
+            self.given[number] = {name: value for name, value in values.items() if value is not None}
 
     def _end_of_backward(self, broken=False):
         """The last thing a synchronizing backward does: starts what is left and waits for everything. `broken`: it
@@ -691,6 +695,7 @@ class _Job:
 
     def _after_update(self, finite):
         if self.has_after_update and finite:
+            self._read_parameters()
             for bucket in self.buckets:
                 bucket.attach_weights()
                 self._compare_counts(bucket, "after_update")
