@@ -1134,7 +1134,7 @@ def first_steps(schedule, steps, bad_steps=(), **options):
 
 
 @scenario
-def rounds_beside_a_bad_step(schedule):
+def rounds_beside_a_bad_step(schedule, closure=False):
     """B16: a gradient of one rank that is not finite costs that rank its step, and nobody anything else."""
     model, optimizer = make(small_model(), schedule)
     rank = bagua.rank()
@@ -1142,9 +1142,18 @@ def rounds_beside_a_bad_step(schedule):
         x, y = data(rank, step)
         if step == 2 and rank == 1:
             x[0, 0] = float("nan")
-        optimizer.zero_grad()
-        functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
+
+        def evaluate():
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(model(x), y)
+            loss.backward()
+            return loss
+
+        if closure:
+            optimizer.step(evaluate)
+        else:
+            evaluate()
+            optimizer.step()
     bagua.stop(model)
     finite = all(bool(torch.isfinite(p).all()) for p in model.parameters())
     return {"finite": finite, "non_finite": bagua.stats(model)["non_finite"], "rounds": bagua.stats(model)["rounds"]}

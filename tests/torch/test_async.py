@@ -257,8 +257,9 @@ def test_b68_warm_up_names_a_rank_that_steps_twice(warm):
         assert "rank 1: 3 backward passes and 4 calls of optimizer.step()" in report["message"]
 
 
+@pytest.mark.parametrize("closure", [False, True])
 @pytest.mark.parametrize("algorithm", ["ad_psgd", "async_model_average"])
-def test_b16_b68_a_bad_gradient_costs_its_rank_a_step(algorithm):
-    reports = pooled("rounds_beside_a_bad_step", 2, schedule=algorithm)
+def test_b16_b68_a_bad_gradient_costs_its_rank_a_step(algorithm, closure):
+    reports = pooled("rounds_beside_a_bad_step", 2, schedule=algorithm, closure=closure)
     assert [report["non_finite"] for report in reports] == [0, 1]
     assert all(report["finite"] and report["rounds"] > 0 for report in reports)

@@ -619,9 +619,13 @@ class _Job:
             self.schedule.name,
         )
 
+    def _trains_alone(self):
+        """Whether a step that is not finite is this rank's own affair: beside rounds, which would carry it on."""
+        return self.rounds is not None and self.rounds.runs and not self.needs_finite
+
     def _agree_finite(self, skipped=False):
         """Whether this step is finite for the group, which a rank that skipped its update denies."""
-        trains_alone = self.rounds is not None and self.rounds.runs and not self.needs_finite
+        trains_alone = self._trains_alone()
         if not self.needs_finite and not trains_alone:
             return True
         finite = not skipped and self.locally_finite
@@ -649,20 +653,37 @@ class _Job:
         return finite
 
     def _run_closure(self, args, kwargs):
-        """Evaluates a closure before the update where the algorithm must know its gradients."""
+        """Evaluates a closure before the update where the algorithm must know its gradients, and beside rounds has what
+        it computes looked at."""
         closure = args[0] if args else kwargs.get("closure")
-        if closure is None or not (self.needs_finite or self.owns_update):
+        if closure is None:
             return args, kwargs, None
-        with torch.enable_grad():
-            loss = closure()
+        loss = None
+        if self.needs_finite or self.owns_update:
+            with torch.enable_grad():
+                loss = closure()
+            instead = lambda: loss
+        elif self._trains_alone():
+            instead = lambda: self._run_checked(closure)
+        else:
+            return args, kwargs, None
         if args:
-            return (lambda: loss, *args[1:]), kwargs, loss
-        return args, {**kwargs, "closure": lambda: loss}, loss
+            return (instead, *args[1:]), kwargs, loss
+        return args, {**kwargs, "closure": instead}, loss
+
+    def _run_checked(self, closure):
+        """Without a gradient, an optimizer leaves a parameter as it is."""
+        loss = closure()
+        if not self._agree_finite():
+            for bucket in self.buckets:
+                for slot in bucket.plan.slots:
+                    slot.parameter.grad = None
+        return loss
 
     def _before_update(self, has_closure):
         if self.owns_update and self.delivered is not None:
             self._refuse_changed_gradients()
-        # Gradients that a closure has yet to compute cannot be looked at; those that matter have been computed before.
+        # Gradients that a closure has yet to compute are looked at then (beside rounds), or computed already.
         finite = (has_closure and not self.needs_finite) or self._agree_finite()
         self._finish_programs(finite)
         return finite
