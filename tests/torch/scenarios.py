@@ -677,6 +677,44 @@ def refused(kind):
     return {"error": None, "message": ""}
 
 
+class Sparse(nn.Module):
+    """A table whose gradient is sparse when told so: nothing of the module says it before."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.table, self.head = nn.Parameter(torch.randn(10, 4)), nn.Linear(4, 4)
+        self.sparse = False
+
+    def forward(self, x):
+        return self.head(functional.embedding(x, self.table, sparse=self.sparse))
+
+
+@scenario
+def sparse_gradient(algorithm, bad_step):
+    """A hook raises in the middle of a backward. One bucket: no rank waits for one that has raised and gone."""
+    model, optimizer = make(Sparse(), algorithm)
+    for step in range(bad_step + 1):
+        model.sparse = step == bad_step
+        optimizer.zero_grad(set_to_none=True)  # Else a sparse one is added to the dense one.
+        loss = model(torch.arange(5)).sum()
+        try:
+            loss.backward()
+        except bagua.Error as error:
+            return {"step": step, "raised": type(error).__name__, "message": str(error)}
+        optimizer.step()
+    return {"step": None, "raised": None, "message": ""}
+
+
+@scenario
+def counter(name):
+    """Ranks add to one of the group's counters."""
+    context = bagua.job(make(small_model(), "gradient_allreduce")[0]).context
+    own = context.count(name, 10 + context.rank)
+    context.barrier("all have counted")
+    return {"own": own, "all": context.count(name), "other": context.count(name + " of another")}
+
+
 @scenario
 def copies():
     """Copies and pickles of a wrapped model are plain models; a late parameter group is refused."""

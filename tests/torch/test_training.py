@@ -210,6 +210,22 @@ def test_refusals_name_the_cause(kind, expected):
         assert text in report["message"]
 
 
+@pytest.mark.parametrize("bad_step", [0, 2])
+@pytest.mark.parametrize("algorithm", ["gradient_allreduce", "bytegrad"])
+def test_an_error_in_the_middle_of_a_backward_is_raised_by_it(algorithm, bad_step):
+    for report in run("sparse_gradient", 2, algorithm=algorithm, bad_step=bad_step, deadline=60).check():
+        assert report["step"] == bad_step
+        assert report["raised"] == "UnimplementedError"
+        assert "parameter 'table' has a sparse gradient" in report["message"]
+
+
+def test_a_counter_is_one_of_all_processes():
+    reports = pooled("counter", 3, name="test_a_counter")
+    assert max(report["own"] for report in reports) == 33
+    assert all(report["all"] == 33 and report["other"] == 0 for report in reports)
+    assert all(10 + rank <= report["own"] <= 33 for rank, report in enumerate(reports))
+
+
 def test_b34_copies_are_plain_models_and_late_groups_are_refused():
     for report in pooled("copies", 2):
         assert report["equal"]
