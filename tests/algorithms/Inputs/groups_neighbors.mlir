@@ -34,17 +34,22 @@ bagua.algorithm @groups_neighbors {
     bagua.update weight = %mixed at before_update
   }
   bagua.on after_update(%w: !bucket) {
-    %n = bagua.neighbor_exchange %w on #turns over @node
-    %x = bagua.mix %w, %n on #turns over @node
-    %norm = bagua.norm %w
-    %norms = bagua.neighbor_exchange %norm : !scalar on #graph over @cross
-    %usual = bagua.mix %norm, %norms : !scalar, !bagua.per<#graph over @cross, !scalar> on #graph over @cross
-    %share = bagua.reduce_scatter sum %x over @cross
-    %shares = bagua.neighbor_exchange %share : !part on #ring over @node
-    %near = bagua.mix %share, %shares : !part, !bagua.per<#ring over @node, !part, own> on #ring over @node
-    %parts = bagua.all_gather %near : !part over @cross
-    %sum = bagua.concat %parts : !bagua.per<@cross, !part>
-    %y = bagua.map %x + 0.001 * %sum / (1.0 + %usual)
-    bagua.update weight = %y
+    %world = bagua.world
+    %one = arith.constant 1 : index
+    %many = arith.cmpi ugt, %world, %one : index
+    scf.if %many {
+      %n = bagua.neighbor_exchange %w on #turns over @node
+      %x = bagua.mix %w, %n on #turns over @node
+      %norm = bagua.norm %w
+      %norms = bagua.neighbor_exchange %norm : !scalar on #graph over @cross
+      %usual = bagua.mix %norm, %norms : !scalar, !bagua.per<#graph over @cross, !scalar> on #graph over @cross
+      %share = bagua.reduce_scatter sum %x over @cross
+      %shares = bagua.neighbor_exchange %share : !part on #ring over @node
+      %near = bagua.mix %share, %shares : !part, !bagua.per<#ring over @node, !part, own> on #ring over @node
+      %parts = bagua.all_gather %near : !part over @cross
+      %sum = bagua.concat %parts : !bagua.per<@cross, !part>
+      %y = bagua.map %x + 0.001 * %sum / (1.0 + %usual)
+      bagua.update weight = %y
+    }
   }
 }
