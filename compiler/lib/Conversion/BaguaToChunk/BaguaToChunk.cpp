@@ -1166,21 +1166,34 @@ private:
     return success();
   }
 
-  /// A state that both paths of a branch publish is published whichever is taken. `begin`: where
-  /// the branch's items begin.
-  void mergePublished(size_t begin) {
+  /// All conditions of `item` but the first `outer`, as one.
+  static Value condition(Emitter &top, const Deferred &item, size_t outer) {
+    Value all = item.conditions[outer];
+    for (Value next : ArrayRef(item.conditions).drop_front(outer + 1))
+      all = top.both(all, next);
+    return all;
+  }
+
+  /// A program commits a state in one place: where both paths of a branch publish it, it is
+  /// published if either does. `begin`: where the branch's items begin, at most one for each path.
+  void mergePublished(Location loc, size_t begin) {
+    size_t outer = conditions_.size();
     for (size_t i = begin; i < deferred_.size(); ++i) {
       Deferred &item = deferred_[i];
-      if (item.published.empty() || item.conditions.size() != conditions_.size() + 1)
+      auto *other = std::find_if(&item + 1, deferred_.end(), [&](const Deferred &later) {
+        return !item.published.empty() && later.published == item.published;
+      });
+      if (other == deferred_.end())
         continue;
-      for (size_t j = i + 1; j < deferred_.size(); ++j) {
-        if (deferred_[j].published != item.published ||
-            deferred_[j].conditions.size() != item.conditions.size())
-          continue;
-        item.conditions.pop_back();
-        deferred_.erase(deferred_.begin() + static_cast<ptrdiff_t>(j));
-        break;
+      Value either; // Null: always.
+      if (item.conditions.size() > outer + 1 || other->conditions.size() > outer + 1) {
+        Emitter top(top_, loc);
+        either = top.either(condition(top, item, outer), condition(top, *other, outer));
       }
+      item.conditions.truncate(outer);
+      if (either)
+        item.conditions.push_back(either);
+      deferred_.erase(other);
     }
   }
 
@@ -1261,7 +1274,7 @@ private:
         else
           assign(source->getTerminator()->getLoc(), placed_[yielded], placed_[result]);
     }
-    mergePublished(deferredBefore);
+    mergePublished(loc, deferredBefore);
     mergeStates(op, branch, after);
     if (branch.getOtherwise().front().empty())
       branch.getOtherwise().front().erase();
