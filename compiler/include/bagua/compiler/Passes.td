@@ -52,9 +52,10 @@ def VerifyMixing : Pass<"bagua-verify-mixing", "::bagua::ir::AlgorithmOp"> {
 def VerifyResiduals : Pass<"bagua-verify-residuals", "::bagua::ir::AlgorithmOp"> {
   let summary = "Refuses residuals of another value than the one that travels";
   let description = [{
-    Error feedback keeps what a codec lost: c - decode(encode(c)). Where a state is updated to the difference of
-    a value and a decoded one, the decoded must be of that value: else the error is not the codec's, and grows.
-    What was received, or reduced, is no residual and is left alone.
+    Error feedback keeps what a codec lost: c - decode(encode(c)). Where a state that feeds what is encoded is
+    updated to a value less the decoding, the decoding must be of that value: else the error is not the codec's, and
+    grows. How the difference is written does not matter; SPEC.md, R1, says what is seen. What was received, or
+    reduced, is no residual and is left alone.
   }];
 }
 
