@@ -9,7 +9,6 @@
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
-#include "mlir/Support/FileUtilities.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/SourceMgr.h"
@@ -134,7 +133,7 @@ int run(Arguments &arguments) {
   compiler::registerDialects(registry);
   MLIRContext context(registry, MLIRContext::Threading::DISABLED);
   context.printOpOnDiagnostic(false);
-  std::unique_ptr<llvm::MemoryBuffer> buffer = openInputFile(arguments.file, &error);
+  std::unique_ptr<llvm::MemoryBuffer> buffer = compiler::readSource(arguments.file, error);
   if (!buffer)
     return fail(error);
   error = compiler::sourceError(buffer->getBuffer());

@@ -54,7 +54,7 @@ llvm::cl::opt<int64_t> explainWorld("world", llvm::cl::desc("Ranks for the figur
 llvm::cl::opt<int64_t> explainNodes("nodes",
                                     llvm::cl::desc("Nodes of equal size for these figures"),
                                     llvm::cl::init(ExplainOptions().nodes),
-                                    llvm::cl::value_desc("count"));
+                                    llvm::cl::value_desc("count"), llvm::cl::cat(category));
 llvm::cl::opt<int64_t> explainLength("length",
                                      llvm::cl::desc("Bucket elements for the figures of --explain"),
                                      llvm::cl::init(ExplainOptions().length),
@@ -115,7 +115,7 @@ LogicalResult write(ModuleOp module, raw_ostream &os) {
 
 LogicalResult run(StringRef input, StringRef output, DialectRegistry &registry) {
   std::string error;
-  std::unique_ptr<llvm::MemoryBuffer> buffer = openInputFile(input, &error);
+  std::unique_ptr<llvm::MemoryBuffer> buffer = readSource(input, error);
   if (!buffer) {
     llvm::errs() << error << "\n";
     return failure();
@@ -178,24 +178,61 @@ LogicalResult run(StringRef input, StringRef output, DialectRegistry &registry) 
   return success();
 }
 
+/// mlir-opt with our dialects and passes.
+LogicalResult runPasses(StringRef input, StringRef output, DialectRegistry &registry) {
+  std::string error;
+  std::unique_ptr<llvm::MemoryBuffer> buffer = readSource(input, error);
+  if (!buffer) {
+    llvm::errs() << error << "\n";
+    return failure();
+  }
+  if (!mayParse(*buffer))
+    return failure();
+  std::unique_ptr<llvm::ToolOutputFile> file = openOutputFile(output, &error);
+  if (!file) {
+    llvm::errs() << error << "\n";
+    return failure();
+  }
+  if (failed(MlirOptMain(file->os(), std::move(buffer), registry,
+                         MlirOptMainConfig::createFromCLOptions())))
+    return failure();
+  file->keep();
+  return success();
+}
+
+/// --help shows our options, and those of mlir-opt that go with them; --help-hidden all.
+void hideOthers() {
+  auto &options = llvm::cl::getRegisteredOptions();
+  for (StringRef name : {"split-input-file", "verify-diagnostics", "bagua-verify-uses"})
+    if (auto found = options.find(name); found != options.end())
+      found->second->addCategory(category);
+  for (auto [name, option] : options) {
+    bool isOurs = llvm::is_contained(option->Categories, &category);
+    bool isHelp = name.starts_with("help") || name == "version";
+    if (!isOurs && !isHelp && option->getOptionHiddenFlag() == llvm::cl::NotHidden)
+      option->setHiddenFlag(llvm::cl::Hidden);
+  }
+}
+
 } // namespace
 
 int main(int argc, char **argv) {
   DialectRegistry registry;
   registerDialects(registry);
   registerPasses();
-  auto [input, output] = registerAndParseCLIOptions(argc, argv, "Bagua compiler\n", registry);
+  std::string header = registerCLIOptions(
+      "Bagua compiler: checks, lowers and explains algorithms (--help-hidden: all of mlir-opt)\n",
+      registry);
+  hideOthers();
+  auto [input, output] = parseCLIOptions(argc, argv, header);
   bool emits = emitLevel.getNumOccurrences() > 0;
   if (emits && explainOnly) {
     llvm::errs() << "--emit and --explain exclude each other\n";
     return 1;
   }
-  if (!emits && !explainOnly) {
-    if (input != "-") // Standard input cannot be read twice.
-      if (std::unique_ptr<llvm::MemoryBuffer> buffer = openInputFile(input);
-          buffer && !mayParse(*buffer))
-        return 1;
+  if (MlirOptMainConfig::createFromCLOptions().shouldShowDialects())
     return asMainReturnCode(MlirOptMain(argc, argv, input, output, registry));
-  }
+  if (!emits && !explainOnly)
+    return asMainReturnCode(runPasses(input, output, registry));
   return asMainReturnCode(run(input, output, registry));
 }

@@ -12,14 +12,43 @@
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Transforms/Passes.h"
+#include "llvm/ADT/ScopeExit.h"
+#include "llvm/Support/FileSystem.h"
 
 using namespace mlir;
 
 namespace bagua::compiler {
 
+/// Says what to do about errors that MLIR's parser words, of types that do not fit.
+static void addHints(MLIRContext *context, ir::BaguaDialect *) {
+  context->getDiagEngine().registerHandler([](Diagnostic &diagnostic) {
+    std::string text = diagnostic.str();
+    StringRef types = StringRef(text).split("expects different type than prior uses: ").second;
+    if (types.empty() || !types.contains("bagua."))
+      return failure();
+    auto [wanted, got] = types.split(" vs ");
+    StringRef hint;
+    if (got.contains("#bagua.scalar>") && !wanted.contains("bagua."))
+      hint =
+          "a scalar of dot, norm or a state is data, which arith and conditions do not see: use it "
+          "in a bagua.map, with select(condition, a, b) where something depends on it";
+    else if (got.contains("!bagua.packed<") && !wanted.contains("!bagua.packed<"))
+      hint = "packed values are bytes: bagua.decode makes values of them";
+    else if (got.contains("!bagua.per<") && !wanted.contains("!bagua.per<"))
+      hint = "one value per neighbour or rank: bagua.mix, bagua.reduce or bagua.concat make one of "
+             "them; or write the type after a colon";
+    else
+      hint = "an op takes values over the bucket unless it says `: T`, T being the operand's type";
+    diagnostic.attachNote() << hint;
+    return failure(); // Shown by the next handler.
+  });
+}
+
 void registerDialects(DialectRegistry &registry) {
   registry.insert<ir::BaguaDialect, ir::chunk::ChunkDialect, ir::sched::SchedDialect,
                   arith::ArithDialect, func::FuncDialect, math::MathDialect, scf::SCFDialect>();
+  registry.addExtension(
+      +[](MLIRContext *context, ir::BaguaDialect *dialect) { addHints(context, dialect); });
 }
 
 void registerPasses() {
@@ -85,6 +114,42 @@ void showFileDiagnostics(MLIRContext &context) {
     llvm::errs() << file.getFilename().getValue() << ": error: " << diagnostic.str() << "\n";
     return success();
   });
+}
+
+std::unique_ptr<llvm::MemoryBuffer> readSource(StringRef path, std::string &error) {
+  namespace fs = llvm::sys::fs;
+  auto fail = [&](std::error_code code) {
+    error = "cannot open input file '" + path.str() + "': " + code.message();
+    return nullptr;
+  };
+  fs::file_t file = fs::getStdinHandle();
+  bool opens = path != "-";
+  if (opens) {
+    llvm::Expected<fs::file_t> opened = fs::openNativeFileForRead(path);
+    if (!opened)
+      return fail(llvm::errorToErrorCode(opened.takeError()));
+    file = *opened;
+  }
+  llvm::scope_exit close([&] {
+    if (opens)
+      fs::closeFile(file);
+  });
+  llvm::SmallVector<char, 0> text;
+  constexpr size_t kPiece = 65536;
+  while (text.size() <= kSourceBytesMax) {
+    size_t size = text.size();
+    text.resize_for_overwrite(size + kPiece);
+    llvm::Expected<size_t> read = fs::readNativeFile(file, {text.data() + size, kPiece});
+    if (!read)
+      return fail(llvm::errorToErrorCode(read.takeError()));
+    text.truncate(size + *read);
+    if (*read == 0)
+      return llvm::MemoryBuffer::getMemBufferCopy({text.data(), text.size()},
+                                                  opens ? path : "<stdin>");
+  }
+  error = path.str() + ": expects a source of at most " + std::to_string(kSourceBytesMax >> 20) +
+          " MiB, got more";
+  return nullptr;
 }
 
 std::string sourceError(StringRef source) {

@@ -86,3 +86,21 @@ bagua.algorithm @unguarded {
 // RUN: not bagua-opt %t.mlir --emit=schedule -o %t.unused 2>&1 | FileCheck %s --check-prefix=UNUSED
 // RUN: not test -e %t.unused
 // UNUSED: error: 'bagua.all_reduce' op expects its result to reach a bagua.update
+
+// RUN: not bagua-opt /dev/zero --emit=schedule 2>&1 | FileCheck %s --check-prefix=ENDLESS
+// RUN: not bagua-opt /dev/zero 2>&1 | FileCheck %s --check-prefix=ENDLESS
+// RUN: not bagua-opt - < /dev/zero 2>&1 | FileCheck %s --check-prefix=ENDLESS
+// RUN: not bagua-interpret /dev/zero 2>&1 | FileCheck %s --check-prefix=ENDLESS
+// ENDLESS: : expects a source of at most 64 MiB, got more
+
+// --help shows what is ours, --help-hidden the rest as well.
+// RUN: bagua-opt --help | FileCheck %s --check-prefix=HELP
+// HELP: --help-hidden: all of mlir-opt
+// HELP: bagua options:
+// HELP-NOT: --mlir-
+// HELP: --bagua-verify-uses
+// HELP: --emit=
+// HELP: --explain
+// HELP-NOT: --mlir-
+// RUN: bagua-opt --help-hidden | FileCheck %s --check-prefix=HIDDEN
+// HIDDEN: --mlir-print-ir-after-all

@@ -3,8 +3,10 @@
 
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/Pass/PassManager.h"
+#include "llvm/Support/MemoryBuffer.h"
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace mlir {
@@ -38,6 +40,12 @@ void showFileDiagnostics(mlir::MLIRContext &context);
 /// MLIR's parser recurses without a limit: what is nested deeper than this would overflow its
 /// stack.
 inline constexpr unsigned kNestingMax = 256;
+
+/// No algorithm is longer; what never ends, as /dev/zero, would fill the memory.
+inline constexpr size_t kSourceBytesMax = size_t{64} << 20;
+
+/// The file, or standard input for "-". Null, with a message, if it cannot be read or is longer.
+std::unique_ptr<llvm::MemoryBuffer> readSource(llvm::StringRef path, std::string &error);
 
 /// "line:column: error: …" if the parser must not see `source`: a schedule file, or MLIR text whose
 /// brackets nest too deeply. Else empty. Bytecode passes.
