@@ -6,6 +6,7 @@
 #include "States.h"
 
 #include "bagua/compiler/Interpreter.h"
+#include "bagua/dialect/Scalars.h"
 
 #include "mlir/IR/BuiltinOps.h"
 
@@ -13,6 +14,26 @@
 #include <vector>
 
 namespace bagua::compiler {
+
+/// Emits an error unless `schedule` has the parameter, and it may have the value.
+template <typename Level>
+mlir::LogicalResult checkParameter(typename Level::ScheduleOp schedule, const std::string &name,
+                                   double value) {
+  auto declared = schedule.template lookupSymbol<typename Level::DeclareParameterOp>(name);
+  if (!declared)
+    return schedule.emitOpError("has no parameter '") << name << "'";
+  if (llvm::isa<mlir::FloatAttr>(declared.getDefaultValue()))
+    return checkParameter(schedule, name, std::nullopt, value);
+  int64_t least = 0;
+  for (auto program : schedule.getBody().template getOps<typename Level::ProgramOp>())
+    if (auto every = llvm::dyn_cast_or_null<mlir::FlatSymbolRefAttr>(program.getEveryAttr()))
+      least = std::max<int64_t>(least, every.getValue() == name);
+  schedule.walk([&](typename Level::ParameterOp use) {
+    if (use.getParameter() == name)
+      least = std::max(least, ir::leastOfParameter(use.getResult()));
+  });
+  return checkParameter(schedule, name, least, value);
+}
 
 /// Emits an error unless the schedules of `module` accept the element type and know the parameters
 /// of `inputs`.
@@ -25,8 +46,12 @@ mlir::LogicalResult checkSchedules(mlir::ModuleOp module, const Inputs &inputs) 
       return schedule.emitOpError("expects a bucket of an element type that it accepts, got f")
              << bits;
     for (const auto &[name, value] : inputs.parameters)
-      if (!schedule.template lookupSymbol<typename Level::DeclareParameterOp>(name))
-        return schedule.emitOpError("has no parameter '") << name << "'";
+      if (failed(checkParameter<Level>(schedule, name, value)))
+        return mlir::failure();
+    for (const auto &step : inputs.stepParameters)
+      for (const auto &[name, value] : step)
+        if (failed(checkParameter<Level>(schedule, name, value)))
+          return mlir::failure();
   }
   return mlir::success();
 }

@@ -47,7 +47,8 @@ private:
 
   MLIRContext *context() { return parser_.getContext(); }
 
-  /// The parser wants the type of each operand, and knows it: tries those that a map may have.
+  /// The parser wants the type of each operand, and knows it, though it tells only in messages:
+  /// tries those that a map may have.
   ParseResult resolve(Type result) {
     SmallVector<Type> candidates{result};
     auto per = dyn_cast<PerType>(result);
@@ -62,11 +63,23 @@ private:
     SmallVector<std::pair<MapCode, int64_t>> places;
     for (const OpAsmParser::UnresolvedOperand &operand : expression_.operands()) {
       SmallVector<Value> resolved;
-      if (failed(resolve(operand, candidates, resolved)))
-        return parser_.emitError(operand.location)
-               << "expects a value over the domain of the result, " << result
-               << ", a scalar, an f64 or an index; write the type of the result, `: T`, where it "
-                  "is not over the bucket";
+      std::string got;
+      if (failed(resolve(operand, candidates, resolved, got))) {
+        InFlightDiagnostic diagnostic = parser_.emitError(operand.location)
+                                        << "expects a value over the domain of the result, "
+                                        << result << ", a scalar, an f64 or an index";
+        if (!got.empty())
+          diagnostic << ", got " << got;
+        if (StringRef(got).contains("!bagua.per<"))
+          return diagnostic << ": bagua.mix makes one value of a rank's and its neighbours', "
+                               "bagua.reduce of the ranks of a group";
+        if (StringRef(got).contains("!bagua.packed<"))
+          return diagnostic << ": bagua.decode makes values of it";
+        if (StringRef(got).contains("'f32'"))
+          return diagnostic << ": scalars are f64, rounded once where they enter a map";
+        return diagnostic << "; write the type of the result, `: T`, where it is not over the "
+                             "bucket";
+      }
       bool isScalarOperand = isa<FloatType, IndexType>(resolved.front().getType());
       SmallVector<Value> &list = isScalarOperand ? scalars_ : values_;
       places.push_back(
@@ -83,10 +96,16 @@ private:
   }
 
   ParseResult resolve(const OpAsmParser::UnresolvedOperand &operand, ArrayRef<Type> candidates,
-                      SmallVectorImpl<Value> &resolved) {
+                      SmallVectorImpl<Value> &resolved, std::string &got) {
     uint64_t thread = llvm::get_threadid();
-    ScopedDiagnosticHandler quiet(
-        context(), [thread](Diagnostic &) { return success(llvm::get_threadid() == thread); });
+    ScopedDiagnosticHandler quiet(context(), [&](Diagnostic &diagnostic) {
+      if (llvm::get_threadid() != thread)
+        return failure();
+      got = StringRef(diagnostic.str())
+                .split(" vs ")
+                .second.str(); // Of another type than prior uses.
+      return success();
+    });
     for (Type type : candidates)
       if (succeeded(parser_.resolveOperand(operand, type, resolved)))
         return success();

@@ -2,6 +2,7 @@
 #include "bagua/dialect/Bagua/BaguaOps.h"
 
 #include "bagua/dialect/Bagua/BaguaMap.h"
+#include "bagua/dialect/Scalars.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -38,6 +39,32 @@ struct BaguaAsmInterface : OpAsmDialectInterface {
 } // namespace
 
 #include "bagua/dialect/Bagua/BaguaDialect.cpp.inc"
+
+std::optional<Dialect::ParseOpHook> BaguaDialect::getParseOperationHook(StringRef) const {
+  return [](OpAsmParser &parser, OperationState &state) -> ParseResult {
+    StringRef name = state.name.stripDialect();
+    InFlightDiagnostic diagnostic = parser.emitError(parser.getNameLoc(), "is no op of bagua: ");
+    std::string nearest;
+    SmallVector<StringRef> all;
+    unsigned least = std::max<unsigned>(2, name.size() / 3) + 1;
+    for (RegisteredOperationName known : parser.getContext()->getRegisteredOperations()) {
+      if (known.getDialectNamespace() != getDialectNamespace())
+        continue;
+      StringRef other = known.stripDialect();
+      all.push_back(other);
+      if (unsigned distance = name.edit_distance(other); distance < least) {
+        least = distance;
+        nearest = other.str();
+      }
+    }
+    if (!nearest.empty())
+      diagnostic << "did you mean bagua." << nearest << "? ";
+    llvm::sort(all);
+    diagnostic << "There are ";
+    llvm::interleaveComma(all, diagnostic);
+    return diagnostic;
+  };
+}
 
 void BaguaDialect::initialize() {
   registerAttributes();
@@ -380,8 +407,9 @@ static ParseResult parseRounds(OpAsmParser &parser, OperationState &result) {
     return failure();
   loc = parser.getCurrentLocation();
   StringRef keyword;
-  if (parser.parseKeyword(&keyword))
-    return failure();
+  if (failed(parser.parseOptionalKeyword(&keyword)))
+    return parser.emitError(loc) << "expects the unit of the interval, steps or ms: "
+                                    "`every(2 steps)` or `every(200 ms)`";
   std::optional<IntervalUnit> unit = symbolizeIntervalUnit(keyword);
   if (!unit)
     return parser.emitError(loc) << "expects steps or ms, got '" << keyword << "'";
@@ -483,6 +511,38 @@ static int64_t grainOf(AlgorithmOp algorithm) {
 }
 
 int64_t bagua::ir::grain(AlgorithmOp algorithm) { return grainOf(algorithm); }
+
+int64_t bagua::ir::leastOf(const AlgorithmOp::Parameter &parameter) {
+  for (OpOperand &use : parameter.value.getUses())
+    if (auto on = dyn_cast<OnOp>(use.getOwner()); on && on.getEvery() == parameter.value)
+      return 1;
+  return leastOfParameter(parameter.value);
+}
+
+/// algorithm_C8
+static LogicalResult verifyDefaults(AlgorithmOp algorithm) {
+  for (const AlgorithmOp::Parameter &parameter : algorithm.getParameters()) {
+    auto initial = dyn_cast<IntegerAttr>(parameter.initial);
+    if (!initial)
+      continue;
+    int64_t least = leastOf(parameter);
+    if (initial.getInt() >= least)
+      continue;
+    InFlightDiagnostic diagnostic = mlir::emitError(parameter.value.getLoc())
+                                    << "expects a default of parameter %" << parameter.name
+                                    << " of at least " << least << ", got " << initial.getInt();
+    if (initial.getInt() < 0)
+      return diagnostic << ": an index is never negative; of signed numbers, take f64";
+    for (Operation *user : parameter.value.getUsers())
+      if (isa<OnOp>(user) || user->getOperand(user->getNumOperands() - 1) == parameter.value) {
+        diagnostic.attachNote(user->getLoc())
+            << (isa<OnOp>(user) ? "the interval between rounds" : "divided by it");
+        break;
+      }
+    return diagnostic;
+  }
+  return success();
+}
 
 LogicalResult AlgorithmOp::verify() {
   if ((*this)->hasAttr("reassoc")) // algorithm_C4
@@ -600,8 +660,8 @@ LogicalResult AlgorithmOp::verifyRegions() {
   }
   if (getBody().getOps<OnOp>().empty()) // algorithm_C1
     return emitOpError("expects at least one handler");
-  if (failed(verifyOwnsUpdate(*this)) || failed(verifyStatesUsed(*this)) ||
-      failed(verifyAsyncStates(*this)))
+  if (failed(verifyDefaults(*this)) || failed(verifyOwnsUpdate(*this)) ||
+      failed(verifyStatesUsed(*this)) || failed(verifyAsyncStates(*this)))
     return failure();
   if (grainOf(*this) < 0) // algorithm_C3
     return emitOpError() << "expects codec blocks whose least common multiple is at most "
@@ -696,13 +756,41 @@ struct HandlerVerifier {
     Dialect *dialect = op.getDialect();
     if (isa<scf::YieldOp>(op) || isa_and_nonnull<BaguaDialect>(dialect))
       return success();
-    if (!isa_and_nonnull<arith::ArithDialect>(dialect))
-      return op.emitOpError(
-          "is not allowed in a handler: expects ops of bagua and arith, and scf.if");
     for (Type type : llvm::concat<Type>(op.getOperandTypes(), op.getResultTypes()))
-      if (!type.isIntOrIndexOrFloat())
-        return op.emitOpError() << "expects scalars in a handler, got " << type;
-    return success();
+      if (isa_and_nonnull<arith::ArithDialect>(dialect) && !isScalarType(type))
+        return op.emitOpError() << "expects scalars in a handler, index, i1, i64 or f64, got "
+                                << type
+                                << (isa<TensorType>(type) ? ": compute with it in a bagua.map"
+                                                          : "");
+    if (isScalarArithmetic(&op) && isa<arith::ArithDialect>(dialect))
+      return success();
+    return op.emitOpError()
+           << "is not allowed in a handler: expects ops of bagua, scf.if and those "
+              "of arith that SPEC.md lists under \"Scalars\"; "
+           << insteadOf(op);
+  }
+
+  /// What to write for an op that is not allowed.
+  static StringRef insteadOf(Operation &op) {
+    StringRef name = op.getName().getStringRef();
+    if (name == "arith.cmpf")
+      return "a condition is of indices; what depends on an f64 or on the data is a select in a "
+             "bagua.map";
+    if (name == "arith.divsi" || name == "arith.divui")
+      return "take arith.floordivsi";
+    if (name == "arith.shli" || name == "arith.shrsi" || name == "arith.shrui")
+      return "take arith.muli or arith.floordivsi";
+    if (name == "math.fpowi" || name == "math.powf" || name == "math.ipowi")
+      return "take bagua.power";
+    if (name == "arith.uitofp")
+      return "take bagua.to_f64";
+    if (isa_and_nonnull<arith::ArithDialect>(op.getDialect()) || name.starts_with("math."))
+      return "bagua.map has sqrt, abs, sign, min, max, fma, rint, floor and select";
+    if (name.starts_with("scf.") || name.starts_with("affine."))
+      return "write iterations one after the other, or as calls of a private function";
+    if (name == "func.call" || name == "call")
+      return "take bagua.call";
+    return "there is nothing to take instead";
   }
 };
 
@@ -789,9 +877,25 @@ namespace {
 
 using Types = SmallVectorImpl<Type>;
 
+/// How to make a bucket of what is none.
+StringRef bucketFrom(Type type) {
+  if (auto per = dyn_cast<PerType>(type)) {
+    if (isa<TopologyAttrInterface>(per.getOver()))
+      return ": bagua.mix makes one bucket of a rank's and its neighbours'";
+    return shardGroup(unpacked(per.getElement())) ? ": bagua.concat joins shards"
+                                                  : ": bagua.reduce makes one of them";
+  }
+  if (isa<PackedType>(type))
+    return ": bagua.decode makes values of it";
+  if (shardGroup(type))
+    return ": bagua.all_gather and bagua.concat make a bucket of shards";
+  return isScalar(type) ? ": a bagua.map stretches a scalar over a bucket that it names" : "";
+}
+
 LogicalResult expectBucket(Operation *op, StringRef what, Type type) {
   if (!isBucket(type))
-    return op->emitOpError() << "expects the " << what << " over the bucket, got " << type;
+    return op->emitOpError() << "expects the " << what << " over the bucket, got " << type
+                             << bucketFrom(type);
   return success();
 }
 
@@ -993,7 +1097,10 @@ LogicalResult ReduceOp::inferReturnTypes(MLIRContext *, std::optional<Location> 
   auto per = dyn_cast<PerType>(type);
   if (!per || !isa<FlatSymbolRefAttr>(per.getOver()) || !isPlain(per.getElement())) // reduce_C1
     return emitOptionalError(
-        loc, "'bagua.reduce' op expects one plain value for each rank of a group, got ", type);
+        loc, "'bagua.reduce' op expects one plain value for each rank of a group, got ", type,
+        per && isa<TopologyAttrInterface>(per.getOver())
+            ? ": bagua.mix averages a rank's value and its neighbours'"
+            : "");
   if (shardGroup(per.getElement()) && !per.getOwn()) // reduce_C2
     return emitOptionalError(loc, "'bagua.reduce' op expects elements of one length (own), got ",
                              type, ", whose element i is over the shard of rank i");
@@ -1060,7 +1167,8 @@ LogicalResult UpdateOp::verifySymbolUses(SymbolTableCollection &) {
     return failure();
   if (state->getType() != getValue().getType()) // update_C1
     return emitOpError() << "expects a value of the type of the state, " << state->getType()
-                         << ", got " << getValue().getType();
+                         << ", got " << getValue().getType()
+                         << (isBucket(state->getType()) ? bucketFrom(getValue().getType()) : "");
   return success();
 }
 

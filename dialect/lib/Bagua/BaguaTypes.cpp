@@ -6,7 +6,9 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/DialectImplementation.h"
 #include "llvm/ADT/SmallSet.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/TypeSwitch.h"
+#include "llvm/Support/Threading.h"
 
 #include <numeric>
 
@@ -22,6 +24,108 @@ using namespace bagua::ir;
 
 #define GET_TYPEDEF_CLASSES
 #include "bagua/dialect/Bagua/BaguaTypes.cpp.inc"
+
+// ---- Syntax -------------------------------------------------------------------------------------
+
+namespace {
+
+/// How each attribute that algorithms name is written.
+struct Spelling {
+  StringRef name, example;
+};
+constexpr Spelling kCodecs[] = {
+    {"identity", ""},
+    {"f16", ""},
+    {"bf16", ""},
+    {"minmax", "<bits = 8, block = 2048>"},
+    {"minmax_reference", "<block = 2048>"},
+    {"sign", "<block = 256>"},
+    {"ternary", "<block = 512>"},
+    {"qsgd", "<levels = 7, block = 512>"},
+    {"topk", "<k = 64, block = 4096>"},
+    {"randk", "<k = 64, block = 4096>"},
+    {"codec", "<@name>"},
+};
+constexpr Spelling kTopologies[] = {
+    {"topology", "<offsets = [-1, 1], weights = [1/3, 1/3]>"},
+    {"exponential", ""},
+    {"torus", "<columns = 4>"},
+    {"one_peer_exponential", ""},
+    {"round_robin", ""},
+    {"shift_one", ""},
+    {"pairing", "<seed = 7>"},
+};
+constexpr Spelling kDomains[] = {{"bucket", ""}, {"shard", "<@world>"}, {"scalar", ""}};
+
+const Spelling *spellingOf(StringRef name) {
+  for (ArrayRef<Spelling> list : {ArrayRef(kCodecs), ArrayRef(kTopologies), ArrayRef(kDomains)})
+    for (const Spelling &known : list)
+      if (known.name == name)
+        return &known;
+  return nullptr;
+}
+
+void unknownAttribute(DialectAsmParser &parser, SMLoc loc, StringRef name) {
+  InFlightDiagnostic diagnostic = parser.emitError(loc)
+                                  << "is no attribute of bagua, '" << name << "': there are";
+  StringRef before = " ";
+  for (auto [what, list] : {std::pair("codecs", ArrayRef(kCodecs)),
+                            {"topologies", ArrayRef(kTopologies)},
+                            {"domains", ArrayRef(kDomains)}}) {
+    diagnostic << before << what << " (";
+    llvm::interleaveComma(list, diagnostic,
+                          [&](const Spelling &known) { diagnostic << known.name; });
+    diagnostic << ")";
+    before = ", ";
+  }
+  diagnostic << "; a file defines codecs of its own with bagua.codec";
+}
+
+} // namespace
+
+Attribute BaguaDialect::parseAttribute(DialectAsmParser &parser, Type type) const {
+  SMLoc loc = parser.getCurrentLocation();
+  StringRef name =
+      StringRef(loc.getPointer()).take_while([](char c) { return llvm::isAlnum(c) || c == '_'; });
+  Attribute attribute;
+  std::vector<Diagnostic> problems; // Of this thread, until it is known who tells them best.
+  OptionalParseResult known;
+  {
+    StringRef unknown;
+    uint64_t thread = llvm::get_threadid();
+    ScopedDiagnosticHandler keep(getContext(), [&](Diagnostic &diagnostic) {
+      if (llvm::get_threadid() != thread)
+        return failure();
+      problems.push_back(std::move(diagnostic));
+      return success();
+    });
+    known = generatedAttributeParser(parser, &unknown, type, attribute);
+  }
+  if (!known.has_value()) {
+    unknownAttribute(parser, loc, name);
+    return {};
+  }
+  if (succeeded(*known))
+    return attribute;
+  const Spelling *spelling = spellingOf(name);
+  for (Diagnostic &problem : problems) {
+    std::string text = problem.str();
+    bool isClear = !StringRef(text).starts_with("expected ") ||
+                   StringRef(text).starts_with("expected one of ");
+    if (spelling && !isClear) {
+      mlir::emitError(problem.getLocation())
+          << "expects #bagua." << name << spelling->example
+          << (spelling->example.empty() ? ", without parameters" : ", with numbers of your own");
+      return {};
+    }
+    getContext()->getDiagEngine().emit(std::move(problem));
+  }
+  return {};
+}
+
+void BaguaDialect::printAttribute(Attribute attribute, DialectAsmPrinter &printer) const {
+  (void)generatedAttributePrinter(attribute, printer);
+}
 
 void BaguaDialect::registerAttributes() {
   addAttributes<
@@ -203,7 +307,10 @@ Attribute TopologyAttr::parse(AsmParser &parser, Type) {
   auto weight = [&]() -> ParseResult {
     SMLoc loc = parser.getCurrentLocation();
     int64_t numerator = 0, denominator = 1;
-    if (parser.parseInteger(numerator))
+    OptionalParseResult isInteger = parser.parseOptionalInteger(numerator);
+    if (!isInteger.has_value())
+      return parser.emitError(loc) << "expects weights as exact fractions: 3/10 for 0.3, or 1";
+    if (failed(*isInteger))
       return failure();
     if (succeeded(parser.parseOptionalSlash()) && parser.parseInteger(denominator))
       return failure();
@@ -221,8 +328,14 @@ Attribute TopologyAttr::parse(AsmParser &parser, Type) {
   if (parser.parseLess() || parser.parseKeyword("offsets") || parser.parseEqual() ||
       parser.parseCommaSeparatedList(Delimiter::Square, offset) || parser.parseComma() ||
       parser.parseKeyword("weights") || parser.parseEqual() ||
-      parser.parseCommaSeparatedList(Delimiter::Square, weight) || parser.parseGreater())
+      parser.parseCommaSeparatedList(Delimiter::Square, weight))
     return {};
+  SMLoc end = parser.getCurrentLocation();
+  if (failed(parser.parseOptionalGreater())) {
+    parser.emitError(end) << "expects `>` after the weights: a topology is offsets and weights. It "
+                             "is directed where offsets do not come in pairs, -k and k";
+    return {};
+  }
   return parser.getChecked<TopologyAttr>(loc, parser.getContext(), offsets, numerators,
                                          denominators);
 }

@@ -5,7 +5,10 @@
 #include "bagua/dialect/Bagua/BaguaOps.h"
 
 #include "mlir/IR/AttrTypeSubElements.h"
+#include "llvm/ADT/StringMap.h"
 #include "llvm/Support/ErrorHandling.h"
+
+#include <array>
 
 using namespace mlir;
 using namespace bagua::ir;
@@ -68,6 +71,14 @@ struct Shape {
   int64_t inputs, outputs;
   size_t instructionsMax;
 };
+
+/// In the order of the text.
+std::array<Shape, 4> shapesOf(int64_t stats, int64_t headers) {
+  return {Shape{"stats", "the element", 1, stats, kInstructionsMax},
+          {"headers", "the reduced values of stats", stats, headers, kInstructionsMax},
+          {"encode", "the element and the headers", 1 + headers, 1, kCodecInstructionsMax},
+          {"decode", "the code and the headers", 1 + headers, 1, kCodecInstructionsMax}};
+}
 
 DictionaryAttr partAttr(Builder &builder, StringRef name, ArrayRef<int64_t> code,
                         ArrayRef<double> constants, ArrayRef<int64_t> outputs, size_t inputs) {
@@ -148,11 +159,7 @@ LogicalResult verifyProgram(EmitError emitError, DictionaryAttr program) {
   if (stats && static_cast<int64_t>(stats->outputs.size()) != reductions.size()) // codec_C4
     return emitError() << "expects a reduction for each of " << stats->outputs.size()
                        << " values of stats, got " << reductions.size();
-  for (const Shape &shape :
-       {Shape{"stats", "the element", 1, reductions.size(), kInstructionsMax},
-        {"headers", "the reduced values of stats", reductions.size(), headers, kInstructionsMax},
-        {"encode", "the element and the headers", 1 + headers, 1, kCodecInstructionsMax},
-        {"decode", "the code and the headers", 1 + headers, 1, kCodecInstructionsMax}})
+  for (const Shape &shape : shapesOf(reductions.size(), headers))
     if (failed(verifyPart(emitError, program, shape)))
       return failure();
   return success();
@@ -185,15 +192,26 @@ public:
     }
     program.push_back(
         builder_.getNamedAttr("reductions", builder_.getDenseI64ArrayAttr(reductions_)));
-    return failure(parser_.parseKeyword("encode") || parsePart("encode", false, program) ||
-                   parser_.parseKeyword("decode") || parsePart("decode", false, program) ||
-                   parser_.parseRBrace());
+    if (parser_.parseKeyword("encode") || parsePart("encode", false, program) ||
+        parser_.parseKeyword("decode") || parsePart("decode", false, program) ||
+        parser_.parseRBrace())
+      return failure();
+    if (reductions_.size() > kStatsMax)
+      return success(); // The verifier says so.
+    DictionaryAttr parts = builder_.getDictionaryAttr(program);
+    for (const Shape &shape :
+         shapesOf(stats, headers)) // Here for the place; the verifier does too.
+      if (failed(verifyPart([&] { return parser_.emitError(places_.lookup(shape.name)); }, parts,
+                            shape)))
+        return failure();
+    return success();
   }
 
 private:
   OpAsmParser &parser_;
   Builder &builder_;
   SmallVector<int64_t> reductions_;
+  llvm::StringMap<SMLoc> places_; ///< Of the parts.
 
   ParseResult parseReduction() {
     SMLoc loc = parser_.getCurrentLocation();
@@ -207,6 +225,7 @@ private:
 
   ParseResult parsePart(StringRef name, bool reduces, SmallVectorImpl<NamedAttribute> &program) {
     SmallVector<OpAsmParser::Argument> arguments;
+    places_[name] = parser_.getCurrentLocation();
     if (parser_.parseArgumentList(arguments, AsmParser::Delimiter::Paren) || parser_.parseLBrace())
       return failure();
     ExpressionParser expressions(parser_);

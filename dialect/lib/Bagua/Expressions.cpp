@@ -56,6 +56,21 @@ constexpr Function kFunctions[] = {
     {"rint", MapCode::Rint}, {"floor", MapCode::Floor}, {"select", MapCode::Select},
 };
 
+/// As it is written.
+StringRef textOf(MapCode code) {
+  if (code == MapCode::Neg)
+    return "-";
+  if (code == MapCode::Not)
+    return "not";
+  if (code == MapCode::Ne)
+    return "not ==";
+  if (Operator infix = operatorOf(code); !infix.text.empty())
+    return infix.text;
+  const Function *function =
+      llvm::find_if(kFunctions, [&](const Function &f) { return f.code == code; });
+  return function == std::end(kFunctions) ? "" : function->name;
+}
+
 bool yieldsCondition(MapCode code) { return code >= MapCode::Lt && code <= MapCode::Not; }
 
 } // namespace
@@ -401,8 +416,9 @@ LogicalResult bagua::ir::verifyExpressions(function_ref<InFlightDiagnostic()> em
       bool free = what == MapCode::Select && operand > 1;
       if (!free && condition != (wanted || what == MapCode::Select))
         return emitError() << "expects " << (condition ? "a number" : "a condition")
-                           << " as operand " << operand << " of instruction " << i << ", got "
-                           << (condition ? "a condition" : "a number");
+                           << " as operand " << operand << " of `" << textOf(what) << "`, got "
+                           << (condition ? "a condition: select(condition, 1.0, 0.0) is a number"
+                                         : "a number: compare it, as with `> 0.0`");
       size = std::min(size + terms[at[operand]], kTermsMax + 1);
     }
     if (what == MapCode::Select && isCondition[at[2]] != isCondition[at[3]])

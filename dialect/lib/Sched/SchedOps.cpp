@@ -3,9 +3,8 @@
 
 #include "bagua/dialect/Declarations.h"
 #include "bagua/dialect/Rounds.h"
+#include "bagua/dialect/Scalars.h"
 
-#include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/StringMap.h"
@@ -15,24 +14,9 @@ using namespace mlir;
 
 namespace bagua::ir::sched {
 
-bool isExpression(Operation *op) {
-  if (isa<arith::AndIOp, arith::OrIOp, arith::XOrIOp>(op))
-    return op->getResult(0).getType().isInteger(1);
-  return isa<arith::ConstantOp, arith::AddIOp, arith::SubIOp, arith::MulIOp, arith::FloorDivSIOp,
-             arith::CeilDivSIOp, arith::RemSIOp, arith::DivUIOp, arith::RemUIOp, arith::CeilDivUIOp,
-             arith::MinSIOp, arith::MaxSIOp, arith::MinUIOp, arith::MaxUIOp, arith::CmpIOp,
-             arith::SelectOp, arith::IndexCastOp, arith::IndexCastUIOp, arith::ExtUIOp,
-             arith::SIToFPOp, arith::AddFOp, arith::SubFOp, arith::MulFOp, arith::DivFOp,
-             arith::NegFOp, math::FPowIOp, PairingOp>(op);
-}
+bool isExpression(Operation *op) { return isScalarArithmetic(op) || isa<PairingOp>(op); }
 
 namespace {
-
-/// i32 and i64 appear in casts and as the exponent of math.fpowi.
-bool isExpressionType(Type type) {
-  return isa<IndexType, Float64Type>(type) || type.isInteger(1) || type.isInteger(64) ||
-         type.isInteger(32);
-}
 
 /// What all steps have in common. `mayBeSkipped`: by `if_finite`.
 LogicalResult verifyStep(StepInterface op, bool mayBeSkipped = false) {
@@ -231,7 +215,7 @@ LogicalResult ProgramOp::verifyRegions() {
     if (!isArithmetic && !isa<SchedDialect>(op->getDialect())) // program_C2
       return op->emitOpError(
           "expects ops of the sched dialect and arithmetic that a schedule file can say");
-    if (isArithmetic && !llvm::all_of(op->getResultTypes(), isExpressionType)) // program_C2
+    if (isArithmetic && !llvm::all_of(op->getResultTypes(), isScalarType)) // program_C2
       return op->emitOpError("expects index, i1, i32, i64 or f64 in a program, got ")
              << op->getResult(0).getType();
 

@@ -111,6 +111,10 @@ StatusOr<FlatProgram> expand(const Schedule &schedule, const fb::ProgramT &progr
                              const BindValues &values);
 inline constexpr size_t kMaxSteps = size_t{1} << 18;
 
+/// P1: what an index parameter is at least: 1 if something is divided by it, or it is the interval
+/// between rounds, else 0; 0 too if it is compared with a number, which may guard the division.
+int64_t leastOfParameter(const fb::ScheduleT &schedule, size_t parameter);
+
 /// Evaluates a step-time expression.
 StatusOr<int64_t> evaluateInt(const Schedule &schedule, const StepExpr &expr,
                               const BindValues &bind, const StepValues &step);

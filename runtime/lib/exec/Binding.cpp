@@ -264,9 +264,10 @@ StatusOr<size_t> BindingImpl::parameterIndex(const Parameter &parameter) const {
 Status BindingImpl::assign(const Parameter &parameter, size_t index, std::vector<int64_t> &ints,
                            std::vector<double> &floats) const {
   auto refuse = [&](absl::string_view expected) {
-    return absl::InvalidArgumentError(absl::StrCat("parameter '", parameter.name, "' of schedule '",
-                                                   schedule_->ir().name, "' expects ", expected,
-                                                   ", got ", std::get<double>(parameter.value)));
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter '", parameter.name, "' of schedule '", schedule_->ir().name,
+                     "' expects ", expected, ", got ",
+                     std::visit([](auto value) { return absl::StrCat(value); }, parameter.value)));
   };
   const int64_t *number = std::get_if<int64_t>(&parameter.value);
   if (schedule_->ir().parameters[index]->is_float) {
@@ -275,6 +276,9 @@ Status BindingImpl::assign(const Parameter &parameter, size_t index, std::vector
   }
   if (number == nullptr)
     return refuse("an integer");
+  int64_t least = leastOfParameter(schedule_->ir(), index);
+  if (*number < least)
+    return refuse(absl::StrCat("an index of at least ", least));
   ints[index] = *number;
   return absl::OkStatus();
 }
@@ -411,10 +415,16 @@ Status BindingImpl::setParameters(const Options &options) {
     bindValues_.intParameters[i] = declared[i]->default_int;
     bindValues_.floatParameters[i] = declared[i]->default_float;
   }
+  std::vector<bool> given(declared.size());
   for (const Parameter &parameter : options.parameters) {
     BAGUA_ASSIGN(size_t index, parameterIndex(parameter));
     BAGUA_TRY(assign(parameter, index, bindValues_.intParameters, bindValues_.floatParameters));
+    given[index] = true;
   }
+  for (size_t i = 0; i < declared.size(); ++i) // Files of other compilers, and older ones.
+    if (!given[i] && !declared[i]->is_float)
+      BAGUA_TRY(assign({declared[i]->name, declared[i]->default_int}, i, bindValues_.intParameters,
+                       bindValues_.floatParameters));
   values_.intParameters = bindValues_.intParameters;
   values_.floatParameters = bindValues_.floatParameters;
   return absl::OkStatus();

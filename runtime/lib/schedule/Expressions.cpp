@@ -362,6 +362,44 @@ int64_t pairingPartner(int64_t seed, int64_t round, int64_t world, int64_t rank)
 
 unsigned operandCount(fb::ExprOp op) { return signatureOf(op).operands; }
 
+int64_t leastOfParameter(const fb::ScheduleT &schedule, size_t parameter) {
+  const auto &pool = schedule.expressions;
+  auto isIt = [&](uint32_t node) {
+    return pool[node]->op == ExprOp::Parameter &&
+           pool[node]->value == static_cast<int64_t>(parameter);
+  };
+  auto isNumber = [&](uint32_t node) { return pool[node]->op == ExprOp::ConstInt; };
+  int64_t least = 0;
+  for (const auto &program : schedule.programs)
+    if (program->every != kNone && isIt(program->every))
+      least = 1;
+  for (const auto &expr : pool)
+    switch (expr->op) {
+    case ExprOp::Eq:
+    case ExprOp::Ne:
+    case ExprOp::Le:
+      if ((isIt(expr->a) && isNumber(expr->b)) || (isIt(expr->b) && isNumber(expr->a)))
+        return 0;
+      break;
+    case ExprOp::Lt: // < 0 is a part of what compares as unsigned numbers.
+      if ((isIt(expr->a) && isNumber(expr->b) && pool[expr->b]->value != 0) ||
+          (isIt(expr->b) && isNumber(expr->a)))
+        return 0;
+      break;
+    case ExprOp::FloorDiv:
+    case ExprOp::CeilDiv:
+    case ExprOp::Mod: { // Of a remainder, by the magnitude: max(p, 0 - p).
+      const fb::ExprT &divisor = *pool[expr->b];
+      if (isIt(expr->b) || (divisor.op == ExprOp::Max && (isIt(divisor.a) || isIt(divisor.b))))
+        least = 1;
+      break;
+    }
+    default:
+      break;
+    }
+  return least;
+}
+
 StatusOr<PoolFacts> poolFacts(const fb::ScheduleT &schedule) {
   PoolFacts facts;
   facts.nodes.reserve(schedule.expressions.size());

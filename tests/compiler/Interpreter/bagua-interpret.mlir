@@ -70,3 +70,25 @@
 // NONE: No such file or directory
 // RUN: not bagua-interpret %s 2>&1 | FileCheck %s --check-prefix=EMPTY
 // EMPTY: error: expects one bagua.algorithm in the file, got none
+
+// An algorithm with a codec that takes f32 only is refused for f64 at every level.
+// RUN: not bagua-interpret %algorithms/bytegrad.mlir --level=bagua --dtype f64 2>&1 | FileCheck %s --check-prefix=CODEC
+// RUN: not bagua-interpret %algorithms/bytegrad.mlir --level=bagua --dtype f64 --world 1 2>&1 | FileCheck %s --check-prefix=CODEC
+// CODEC: error: {{.*}}expects a bucket of f32, got f64: #bagua.minmax<bits = 8, block = 2048> takes f32 only
+
+// Parameters are of their type, at every level: an index is no fraction and not negative, nor 0 where something is divided by it.
+// RUN: not bagua-interpret %algorithms/local_sgd.mlir --level=bagua --parameter interval=1.5 2>&1 | FileCheck %s --check-prefix=FRACTION
+// RUN: not bagua-interpret %algorithms/local_sgd.mlir --level=chunk --parameter interval=1.5 2>&1 | FileCheck %s --check-prefix=FRACTION
+// RUN: not bagua-interpret %algorithms/local_sgd.mlir --level=sched --parameter interval=1.5 2>&1 | FileCheck %s --check-prefix=FRACTION
+// FRACTION: expects parameter 'interval' to be an index, an integer from 1 to 2^53, got 1.5
+// RUN: not bagua-interpret %algorithms/local_sgd.mlir --level=bagua --parameter interval=0 2>&1 | FileCheck %s --check-prefix=ZERO
+// RUN: not bagua-interpret %algorithms/local_sgd.mlir --level=chunk --parameter interval=0 2>&1 | FileCheck %s --check-prefix=ZERO
+// RUN: not bagua-interpret %algorithms/local_sgd.mlir --level=sched --parameter interval=0 2>&1 | FileCheck %s --check-prefix=ZERO
+// ZERO: expects parameter 'interval' to be an index, an integer from 1 to 2^53, got 0
+// RUN: not bagua-interpret %algorithms/async_model_average.mlir --level=sched --parameter sync_interval_ms=0 2>&1 | FileCheck %s --check-prefix=EVERY
+// EVERY: expects parameter 'sync_interval_ms' to be an index, an integer from 1
+// RUN: not bagua-interpret %algorithms/onebit_adam.mlir --level=bagua --parameter warmup=-1 2>&1 | FileCheck %s --check-prefix=NEGATIVE
+// RUN: not bagua-interpret %algorithms/onebit_adam.mlir --level=sched --parameter warmup=-1 2>&1 | FileCheck %s --check-prefix=NEGATIVE
+// NEGATIVE: expects parameter 'warmup' to be an index, an integer from 0 to 2^53, got -1
+// RUN: not bagua-interpret %algorithms/local_sgd.mlir --parameter interval=2x 2>&1 | FileCheck %s --check-prefix=GARBAGE
+// GARBAGE: expects --parameter NAME=NUMBER, got interval=2x

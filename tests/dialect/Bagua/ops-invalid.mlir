@@ -87,7 +87,7 @@ bagua.algorithm @negative_on_loop {
   bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
     %zero = arith.constant 0 : index
     %n = bagua.world
-    // expected-error@+1 {{'scf.for' op is not allowed in a handler: expects ops of bagua and arith, and scf.if}}
+    // expected-error@+1 {{'scf.for' op is not allowed in a handler: expects ops of bagua, scf.if and those of arith that SPEC.md lists under "Scalars"; write iterations one after the other, or as calls of a private function}}
     scf.for %i = %zero to %n step %n {
     }
   }
@@ -98,7 +98,7 @@ bagua.algorithm @negative_on_loop {
 // on_C2: domains cannot be mixed by arithmetic either, there is none on tensors.
 bagua.algorithm @negative_on_tensor_arithmetic {
   bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
-    // expected-error@+1 {{'arith.addf' op expects scalars in a handler, got 'tensor<?xf32, #bagua.bucket>'}}
+    // expected-error@+1 {{'arith.addf' op expects scalars in a handler, index, i1, i64 or f64, got 'tensor<?xf32, #bagua.bucket>': compute with it in a bagua.map}}
     %twice = arith.addf %g, %g : tensor<?xf32, #bagua.bucket>
   }
 }
@@ -110,7 +110,8 @@ bagua.algorithm @negative_domains_mixed {
   bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
     // expected-note@+1 {{prior use here}}
     %s = bagua.reduce_scatter mean %g over @world
-    // expected-error@+1 {{use of value '%s' expects different type than prior uses: 'tensor<?xf32, #bagua.bucket>' vs 'tensor<?xf32, #bagua.shard<@world>>'}}
+    // expected-error@+2 {{use of value '%s' expects different type than prior uses: 'tensor<?xf32, #bagua.bucket>' vs 'tensor<?xf32, #bagua.shard<@world>>'}}
+    // expected-note@+1 {{an op takes values over the bucket unless it says `: T`, T being the operand's type}}
     %sum = arith.addf %g, %s : tensor<?xf32, #bagua.bucket>
   }
 }
@@ -540,7 +541,8 @@ bagua.algorithm @negative_mix_topology_short {
   bagua.on before_forward(%w: tensor<?xf32, #bagua.bucket>) {
     // expected-note@+1 {{prior use here}}
     %n = bagua.neighbor_exchange %w on #ring
-    // expected-error@+1 {{use of value '%n' expects different type than prior uses}}
+    // expected-error@+2 {{use of value '%n' expects different type than prior uses}}
+    // expected-note@+1 {{an op takes values over the bucket unless it says `: T`, T being the operand's type}}
     %x = bagua.mix %w, %n on #other
   }
 }
@@ -577,7 +579,8 @@ bagua.algorithm @negative_update_domain_short {
   bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
     // expected-note@+1 {{prior use here}}
     %s = bagua.reduce_scatter mean %g over @world
-    // expected-error@+1 {{use of value '%s' expects different type than prior uses: 'tensor<?xf32, #bagua.bucket>' vs 'tensor<?xf32, #bagua.shard<@world>>'}}
+    // expected-error@+2 {{use of value '%s' expects different type than prior uses: 'tensor<?xf32, #bagua.bucket>' vs 'tensor<?xf32, #bagua.shard<@world>>'}}
+    // expected-note@+1 {{an op takes values over the bucket unless it says `: T`, T being the operand's type}}
     bagua.update gradient = %s
   }
 }

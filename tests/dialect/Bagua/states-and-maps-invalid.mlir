@@ -292,7 +292,7 @@ bagua.algorithm @negative_map_scalar_as_bucket {
 bagua.algorithm @negative_map_packed {
   bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
     %q = bagua.encode %g with #bagua.minmax<bits = 8, block = 512>
-    // expected-error@+1 {{expects a value over the domain of the result, 'tensor<?xf32, #bagua.bucket>', a scalar, an f64 or an index; write the type of the result, `: T`, where it is not over the bucket}}
+    // expected-error@+1 {{expects a value over the domain of the result, 'tensor<?xf32, #bagua.bucket>', a scalar, an f64 or an index, got '!bagua.packed<#bagua.minmax<bits = 8, block = 512>, tensor<?xf32, #bagua.bucket>>': bagua.decode makes values of it}}
     %x = bagua.map %g + %q
   }
 }
@@ -312,7 +312,7 @@ bagua.algorithm @negative_map_condition {
 // map_C3
 bagua.algorithm @negative_map_condition_as_number {
   bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
-    // expected-error@+1 {{'bagua.map' op expects a number as operand 1 of instruction 3, got a condition}}
+    // expected-error@+1 {{'bagua.map' op expects a number as operand 1 of `+`, got a condition: select(condition, 1.0, 0.0) is a number}}
     %x = bagua.map (%g < 1.0) + %g
   }
 }
@@ -322,7 +322,7 @@ bagua.algorithm @negative_map_condition_as_number {
 // map_C3
 bagua.algorithm @negative_map_number_as_condition {
   bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
-    // expected-error@+1 {{'bagua.map' op expects a condition as operand 1 of instruction 1, got a number}}
+    // expected-error@+1 {{'bagua.map' op expects a condition as operand 1 of `select`, got a number: compare it, as with `> 0.0`}}
     %x = bagua.map select(%g, %g, %g)
   }
 }

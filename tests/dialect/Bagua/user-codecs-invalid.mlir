@@ -113,8 +113,8 @@ bagua.codec @negative_headers_missing block(64) header(f32, f32) code(i4) {
 // -----
 
 // codec_C5
-// expected-error@+1 {{stats expects 1 argument, the element, got 2}}
 bagua.codec @negative_stats_of_two block(64) header(f32) code(i4) {
+  // expected-error@+1 {{stats expects 1 argument, the element, got 2}}
   stats(%x, %y) { max %x }
   encode(%x, %h) { %x / %h }
   decode(%q, %h) { %q * %h }
@@ -123,9 +123,9 @@ bagua.codec @negative_stats_of_two block(64) header(f32) code(i4) {
 // -----
 
 // codec_C5
-// expected-error@+1 {{headers expects 2 arguments, the reduced values of stats, got 1}}
 bagua.codec @negative_headers_of_one block(64) header(f32) code(i4) {
   stats(%x) { max %x, min %x }
+  // expected-error@+1 {{headers expects 2 arguments, the reduced values of stats, got 1}}
   headers(%hi) { %hi }
   encode(%x, %h) { %x / %h }
   decode(%q, %h) { %q * %h }
@@ -134,9 +134,9 @@ bagua.codec @negative_headers_of_one block(64) header(f32) code(i4) {
 // -----
 
 // codec_C5
-// expected-error@+1 {{headers expects 2 values, one for each header, got 1}}
 bagua.codec @negative_header_values block(64) header(f32, f32) code(i4) {
   stats(%x) { max %x }
+  // expected-error@+1 {{headers expects 2 values, one for each header, got 1}}
   headers(%s) { %s }
   encode(%x, %h, %k) { %x }
   decode(%q, %h, %k) { %q }
@@ -145,9 +145,9 @@ bagua.codec @negative_header_values block(64) header(f32, f32) code(i4) {
 // -----
 
 // codec_C5
-// expected-error@+1 {{encode expects 2 arguments, the element and the headers, got 1}}
 bagua.codec @negative_encode_header block(64) header(f32) code(i4) {
   stats(%x) { max %x }
+  // expected-error@+1 {{encode expects 2 arguments, the element and the headers, got 1}}
   encode(%x) { %x }
   decode(%q, %h) { %q * %h }
 }
@@ -155,10 +155,10 @@ bagua.codec @negative_encode_header block(64) header(f32) code(i4) {
 // -----
 
 // codec_C5
-// expected-error@+1 {{decode expects 1 value, got 2}}
 bagua.codec @negative_decode_values block(64) header(f32) code(i4) {
   stats(%x) { max %x }
   encode(%x, %h) { %x / %h }
+  // expected-error@+1 {{decode expects 1 value, got 2}}
   decode(%q, %h) { %q, %h }
 }
 
@@ -175,9 +175,9 @@ bagua.codec @negative_foreign_value block(64) header(f32) code(i4) {
 // -----
 
 // codec_C6
-// expected-error@+1 {{encode expects an expression that is a number, got a condition: use select}}
 bagua.codec @negative_condition block(64) header(f32) code(i4) {
   stats(%x) { max %x }
+  // expected-error@+1 {{encode expects an expression that is a number, got a condition: use select}}
   encode(%x, %h) { %x < %h }
   decode(%q, %h) { %q * %h }
 }
@@ -185,8 +185,8 @@ bagua.codec @negative_condition block(64) header(f32) code(i4) {
 // -----
 
 // codec_C6
-// expected-error@+1 {{stats expects a condition as operand 1 of instruction 3, got a number}}
 bagua.codec @negative_number block(64) header(f32) code(i4) {
+  // expected-error@+1 {{stats expects a condition as operand 1 of `select`, got a number: compare it, as with `> 0.0`}}
   stats(%x) { max select(%x, 1.0, 2.0) }
   encode(%x, %h) { %x / %h }
   decode(%q, %h) { %q * %h }
@@ -195,9 +195,9 @@ bagua.codec @negative_number block(64) header(f32) code(i4) {
 // -----
 
 // codec_C7
-// expected-error@+1 {{encode expects at most 240 instructions, got 241: move what is the same for all elements to headers}}
 bagua.codec @negative_instructions block(64) header(f32) code(i4) {
   stats(%x) { max %x }
+  // expected-error@+1 {{encode expects at most 240 instructions, got 241: move what is the same for all elements to headers}}
   encode(%x, %h) { %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x + %x }
   decode(%q, %h) { %q * %h }
 }
@@ -205,9 +205,9 @@ bagua.codec @negative_instructions block(64) header(f32) code(i4) {
 // -----
 
 // codec_C7
-// expected-error@+1 {{encode expects finite constants}}
 bagua.codec @negative_infinite block(64) header(f32) code(i4) {
   stats(%x) { max %x }
+  // expected-error@+1 {{encode expects finite constants}}
   encode(%x, %h) { %x * 1.0e400 }
   decode(%q, %h) { %q * %h }
 }

@@ -231,6 +231,37 @@ TEST_F(BindTest, NegativeParameterThatTheScheduleDoesNotHave) {
     EXPECT_THAT(message(status), AllOf(HasSubstr("warmup"), HasSubstr("gradient_allreduce")));
 }
 
+/// Something is divided by `interval`; `warmup` is compared only; a comparison of `guarded` with 0
+/// may see to its division. Remainders as the compiler writes them.
+TEST_F(BindTest, NegativeIndexBelowWhatItMayBe) {
+  ScheduleBuilder s("rounds", 1, {fb::DType::F32});
+  E zero = s.constant(0);
+  auto remainder = [&](E number, E divisor) {
+    return number % s.expr(fb::ExprOp::Max, divisor, zero - divisor);
+  };
+  E interval = s.parameter("interval", 4), guarded = s.parameter("guarded", 0);
+  (void)remainder(s.step(), interval);
+  (void)(s.step() < s.parameter("warmup", 2));
+  (void)(zero < guarded);
+  (void)remainder(s.step(), guarded);
+  s.program("gradient", fb::Event::Gradient, 0, zero, zero);
+  auto schedule = loadOrDie(s.take());
+  for (auto [name, value, least] : {std::tuple{"interval", int64_t{0}, "at least 1, got 0"},
+                                    {"interval", int64_t{-3}, "at least 1, got -3"},
+                                    {"warmup", int64_t{-1}, "at least 0, got -1"},
+                                    {"guarded", int64_t{-1}, "at least 0, got -1"},
+                                    {"guarded", int64_t{0}, ""}})
+    for (const Status &status : bindAll(1, [&](int rank) {
+           Attempt one = attempt(rank);
+           one.schedule = schedule;
+           one.options.parameters = {{name, value}};
+           return one;
+         })) {
+      EXPECT_EQ(status.ok(), *least == 0) << status;
+      EXPECT_THAT(message(status), AllOf(HasSubstr(*least == 0 ? "" : name), HasSubstr(least)));
+    }
+}
+
 // ---- Kernels that do not fit ----
 
 /// One launch of `kernel` over the whole gradient, into scratch of `bytesPerElement`.

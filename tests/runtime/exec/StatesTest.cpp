@@ -256,6 +256,7 @@ TEST(StatesParameterTest, NegativeParametersOfTheStep) {
             "has no parameter 'perod'; it has period, unused");
     refused(binding->setParameter({"unused", int64_t{1}}), "not declared per_step");
     refused(binding->setParameter({"period", 1.5}), "expects an integer, got 1.5");
+    refused(binding->setParameter({"period", int64_t{-1}}), "expects an index of at least ");
     auto gossip = bindOrDie(self, floats, bucket);
     refused(gossip->setParameter({"lr", NAN}), "expects a finite number, got nan");
     EXPECT_EQ(gossip->setParameter({"lr", int64_t{2}}),

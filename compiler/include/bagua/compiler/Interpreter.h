@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,11 @@ mlir::FailureOr<Outputs> interpretSched(mlir::ModuleOp module, const Inputs &inp
 
 /// Emits an error at the module unless sizes and counts of `inputs` fit together.
 mlir::LogicalResult checkInputs(mlir::ModuleOp module, const Inputs &inputs);
+
+/// Emits an error at `op` unless `value` may be given to parameter `name`: an index that is at
+/// least `least`, or any finite number where that is left out.
+mlir::LogicalResult checkParameter(mlir::Operation *op, const std::string &name,
+                                   std::optional<int64_t> least, double value);
 
 /// Appends the next step to `outputs` as the job finds it: its gradients, the weights of the step
 /// before, no bytes on the wire, and whether the step is finite.

@@ -57,6 +57,9 @@ public:
   bool isBound(mlir::Value value) const { return values_.contains(value); }
 
 private:
+  /// Says what went wrong at the op. Fails.
+  mlir::LogicalResult report(mlir::Operation *fault) const;
+
   llvm::DenseMap<mlir::Value, Scalar> values_;
   bool hasFault_ = false;
 };

@@ -938,6 +938,26 @@ FailureOr<OwningOpRef<ModuleOp>> linked(ModuleOp module) {
   return copy;
 }
 
+/// Codecs that take f32 only make an algorithm one of f32 buckets, in a world of one too.
+LogicalResult checkElementType(ArrayRef<ir::AlgorithmOp> algorithms, const Inputs &inputs) {
+  if (inputs.dtype == kernels::DType::F32)
+    return success();
+  for (ir::AlgorithmOp algorithm : algorithms) {
+    WalkResult result = algorithm.walk([](Operation *op) {
+      for (NamedAttribute attribute : op->getAttrs())
+        if (auto codec = dyn_cast<ir::CodecAttrInterface>(attribute.getValue());
+            codec && !codec.acceptsF64()) {
+          op->emitOpError() << "expects a bucket of f32, got f64: " << codec << " takes f32 only";
+          return WalkResult::interrupt();
+        }
+      return WalkResult::advance();
+    });
+    if (result.wasInterrupted())
+      return failure();
+  }
+  return success();
+}
+
 LogicalResult checkParameters(ArrayRef<ir::AlgorithmOp> algorithms, const Inputs &inputs) {
   for (ir::AlgorithmOp algorithm : algorithms) {
     auto check = [&](const std::map<std::string, double> &given, bool eachStep) -> LogicalResult {
@@ -949,6 +969,11 @@ LogicalResult checkParameters(ArrayRef<ir::AlgorithmOp> algorithms, const Inputs
         if (eachStep && !found->perStep)
           return algorithm.emitOpError("expects parameter '")
                  << name << "' to have one value for all steps: it is not per_step";
+        std::optional<int64_t> least;
+        if (isa<IndexType>(found->value.getType()))
+          least = ir::leastOf(*found);
+        if (failed(checkParameter(algorithm, name, least, value)))
+          return failure();
       }
       return success();
     };
@@ -992,7 +1017,7 @@ FailureOr<Outputs> interpretBagua(ModuleOp module, const Inputs &inputs,
   auto algorithms = llvm::to_vector(module.getOps<ir::AlgorithmOp>());
   if (algorithms.empty())
     return module.emitError("expects an algorithm (bagua.algorithm) to interpret");
-  if (failed(checkParameters(algorithms, inputs)))
+  if (failed(checkParameters(algorithms, inputs)) || failed(checkElementType(algorithms, inputs)))
     return failure();
   Outputs outputs;
   bool ownsUpdate = llvm::any_of(algorithms, [](ir::AlgorithmOp a) { return a.getOwnsUpdate(); });

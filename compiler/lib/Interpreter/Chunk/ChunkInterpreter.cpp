@@ -637,6 +637,7 @@ struct ChunkLevel {
   using ScheduleOp = chunk::ScheduleOp;
   using ProgramOp = chunk::ProgramOp;
   using DeclareParameterOp = chunk::DeclareParameterOp;
+  using ParameterOp = chunk::ParameterOp;
   using DeclareStateOp = chunk::DeclareStateOp;
   using Event = chunk::Event;
   static Event eventOf(ProgramOp program) { return program.getEvent(); }

@@ -1,6 +1,9 @@
 // Deterministic inputs, hashes and raw files for the interpreters.
 #include "bagua/compiler/Interpreter.h"
 
+#include "llvm/ADT/APFloat.h"
+#include "llvm/ADT/SmallString.h"
+
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -79,6 +82,27 @@ LogicalResult checkInputs(ModuleOp module, const Inputs &inputs) {
     if (failed(checkLists(module, inputs, "gradients", gradients)))
       return failure();
   return checkLists(module, inputs, "weights", inputs.weights);
+}
+
+LogicalResult checkParameter(Operation *op, const std::string &name, std::optional<int64_t> least,
+                             double value) {
+  constexpr double kExactMax = 9007199254740992.0; // Beyond, an f64 skips integers.
+  auto refuse = [&]() -> LogicalResult {
+    InFlightDiagnostic diagnostic = op->emitOpError("expects parameter '") << name << "' to be ";
+    if (least)
+      diagnostic << "an index, an integer from " << *least << " to 2^53";
+    else
+      diagnostic << "a finite number";
+    llvm::SmallString<32> text;
+    llvm::APFloat(value).toString(text);
+    return diagnostic << ", got " << text;
+  };
+  if (!std::isfinite(value))
+    return refuse();
+  if (least &&
+      (value != std::trunc(value) || value > kExactMax || value < static_cast<double>(*least)))
+    return refuse();
+  return success();
 }
 
 void beginStep(const Inputs &inputs, Outputs &outputs) {

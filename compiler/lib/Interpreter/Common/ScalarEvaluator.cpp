@@ -2,6 +2,7 @@
 #include "bagua/compiler/ScalarEvaluator.h"
 
 #include "bagua/Status.h"
+#include "bagua/dialect/Scalars.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -126,16 +127,7 @@ double powInt(double base, int64_t exponent) {
   return exponent < 0 ? 1.0 / result : result;
 }
 
-bool ScalarEvaluator::isArithmetic(Operation *op) {
-  if (isa<arith::AndIOp, arith::OrIOp, arith::XOrIOp>(op)) // Of conditions, not of bits.
-    return op->getResult(0).getType().isInteger(1);
-  return isa<arith::ConstantOp, arith::AddIOp, arith::SubIOp, arith::MulIOp, arith::FloorDivSIOp,
-             arith::CeilDivSIOp, arith::RemSIOp, arith::DivUIOp, arith::RemUIOp, arith::CeilDivUIOp,
-             arith::MinSIOp, arith::MaxSIOp, arith::MinUIOp, arith::MaxUIOp, arith::CmpIOp,
-             arith::SelectOp, arith::IndexCastOp, arith::IndexCastUIOp, arith::ExtUIOp,
-             arith::SIToFPOp, arith::AddFOp, arith::SubFOp, arith::MulFOp, arith::DivFOp,
-             arith::NegFOp, math::FPowIOp>(op);
-}
+bool ScalarEvaluator::isArithmetic(Operation *op) { return ir::isScalarArithmetic(op); }
 
 LogicalResult ScalarEvaluator::evaluate(Operation *op) {
   if (!isArithmetic(op))
@@ -214,12 +206,25 @@ LogicalResult ScalarEvaluator::expectKnown(Value value) const {
       "\"Expressions\" in dialect/SPEC.md for what it can");
 }
 
+LogicalResult ScalarEvaluator::report(Operation *fault) const {
+  bool divides = isa<arith::FloorDivSIOp, arith::CeilDivSIOp, arith::RemSIOp, arith::DivUIOp,
+                     arith::CeilDivUIOp, arith::RemUIOp>(fault);
+  if (!divides || scalar(fault->getOperand(1)).integer != 0)
+    return fault->emitOpError("overflows or has a negative operand");
+  Operation *divisor = fault->getOperand(1).getDefiningOp();
+  auto parameter = divisor ? divisor->getAttrOfType<FlatSymbolRefAttr>("parameter") : nullptr;
+  InFlightDiagnostic diagnostic = fault->emitOpError("divides by ");
+  if (parameter)
+    return diagnostic << "parameter '" << parameter.getValue() << "', which is 0";
+  return diagnostic << "zero";
+}
+
 FailureOr<int64_t> ScalarEvaluator::tryInteger(Value value) const {
   if (failed(expectKnown(value)))
     return failure();
   const Scalar &found = scalar(value);
   if (found.fault)
-    return found.fault->emitOpError("overflows, divides by zero or has a negative operand");
+    return report(found.fault);
   return found.integer;
 }
 
@@ -228,7 +233,7 @@ FailureOr<double> ScalarEvaluator::tryReal(Value value) const {
     return failure();
   const Scalar &found = scalar(value);
   if (found.fault)
-    return found.fault->emitOpError("overflows, divides by zero or has a negative operand");
+    return report(found.fault);
   return found.toReal();
 }
 

@@ -901,6 +901,7 @@ struct SchedLevel {
   using ScheduleOp = sched::ScheduleOp;
   using ProgramOp = sched::ProgramOp;
   using DeclareParameterOp = sched::DeclareParameterOp;
+  using ParameterOp = sched::ParameterOp;
   using DeclareStateOp = sched::DeclareStateOp;
   using Event = sched::Trigger;
   static Event eventOf(ProgramOp program) { return program.getTrigger(); }

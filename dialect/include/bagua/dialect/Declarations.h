@@ -29,6 +29,9 @@ mlir::LogicalResult verifyDeclaredParameter(DeclareParameterOp op) {
   mlir::Type type = op.getDefaultValue().getType();
   if (!llvm::isa<mlir::IndexType, mlir::Float64Type>(type)) // declare_parameter_C1
     return op.emitOpError("expects a default of type index or f64, got ") << type;
+  auto index = llvm::dyn_cast<mlir::IntegerAttr>(op.getDefaultValue());
+  if (index && index.getInt() < 0) // declare_parameter_C2
+    return op.emitOpError("expects an index of at least 0 by default, got ") << index.getInt();
   return mlir::success();
 }
 

@@ -14,8 +14,13 @@ def Bagua_Dialect : Dialect {
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::func::FuncDialect", "::mlir::scf::SCFDialect"];
   let useDefaultTypePrinterParser = 1;
-  let useDefaultAttributePrinterParser = 1;
   let extraClassDeclaration = [{
+    /// Says what attributes there are, and how one of ours that does not parse is written.
+    ::mlir::Attribute parseAttribute(::mlir::DialectAsmParser &parser, ::mlir::Type type) const override;
+    void printAttribute(::mlir::Attribute attribute, ::mlir::DialectAsmPrinter &printer) const override;
+    /// Says what ops there are, in the place of one that is none.
+    std::optional<ParseOpHook> getParseOperationHook(::llvm::StringRef name) const override;
+
     void registerAttributes();
     void registerTypes();
   }];

@@ -52,6 +52,9 @@ llvm::LogicalResult verifyCodecExists(mlir::Operation *op, mlir::Attribute codec
 /// codec which `module` does not define.
 llvm::LogicalResult linkCodecs(mlir::ModuleOp module);
 
+/// algorithm_C8: what an index parameter is at least.
+int64_t leastOf(const AlgorithmOp::Parameter &parameter);
+
 /// Shards are cut at multiples of this many elements: least common multiple of the blocks of every
 /// codec that `algorithm` names, linked or not; 1 if none.
 int64_t grain(AlgorithmOp algorithm);
