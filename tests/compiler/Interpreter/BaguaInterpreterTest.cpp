@@ -621,9 +621,10 @@ bagua.algorithm @x {
 TEST_F(BaguaInterpreterTest, NegativeIntervals) {
   setSteps({{0, 0}});
   inputs_.parameters = {{"interval", 0}};
-  EXPECT_THAT(errorOf(kAddsItsNumber), HasSubstr("expects every of at least 1, got 0"));
+  EXPECT_THAT(errorOf(kAddsItsNumber),
+              HasSubstr("'interval' to be an index, an integer from 1 to "));
   inputs_.parameters = {{"after", -1}};
-  EXPECT_THAT(errorOf(kAddsItsNumber), HasSubstr("expects after of at least 0, got -1"));
+  EXPECT_THAT(errorOf(kAddsItsNumber), HasSubstr("'after' to be an index, an integer from 0 to "));
 }
 
 TEST_F(BaguaInterpreterTest, ARoundThatDiffersBetweenRanksIsAnError) {
