@@ -198,10 +198,12 @@ TEST(AsyncBindingTest, NegativeBind) {
     EXPECT_THAT(refused(with, bucketOf(nullptr, nullptr, true), {}),
                 HasSubstr("program async of schedule 'async_average' needs the bucket's weight"));
     EXPECT_THAT(refused(with, bucketOf(nullptr, &weight, true), {{"interval", int64_t{0}}}),
-                HasSubstr("every is 0, expected at least 1"));
+                HasSubstr("parameter 'interval' of schedule 'async_average' expects an index of at "
+                          "least 1, got 0"));
     // Not fatal: what follows is another call on all ranks.
     EXPECT_THAT(refused(with, bucketOf(nullptr, &weight, true), {{"warmup", int64_t{-1}}}),
-                HasSubstr("after is -1, expected at least 0"));
+                HasSubstr("parameter 'warmup' of schedule 'async_average' expects an index of at "
+                          "least 0, got -1"));
     EXPECT_EQ(refused(with, bucketOf(nullptr, nullptr, false), {}), "");
     EXPECT_THAT(refused(with, bucketOf(nullptr, &weight, self.rank == 1), {}),
                 AllOf(HasSubstr("async"), HasSubstr("true"), HasSubstr("false")));
