@@ -1096,15 +1096,15 @@ def load_states(schedule, path, bucket_bytes=1024, rank=None):
 
 
 @scenario
-def non_finite_step(schedule, bad_step=2, skip=False):
-    """Rank 1's gradient is not finite in one step, or the update is skipped: no rank's states change."""
+def non_finite_step(schedule, bad_step=2, skip=False, bad_rank=1):
+    """One rank's gradient is not finite in one step, or the update is skipped: no rank's states change."""
     model = small_model()
     optimizer = momentum_optimizer(model)
     bagua.wrap(model, optimizer, algorithm=schedule, bucket_bytes=1024)
     rank, changed, marks = bagua.rank(), [], []
     for step in range(5):
         x, y = data(rank, step)
-        if step == bad_step and rank == 1 and not skip:
+        if step == bad_step and rank == bad_rank and not skip:
             x[0, 0] = float("nan")
         weights = digest(model)
         optimizer.zero_grad()

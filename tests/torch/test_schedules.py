@@ -2,7 +2,9 @@
 
 import os
 import sys
+import types
 
+import numpy
 import pytest
 
 sys.path.insert(0, os.path.join(os.environ["BAGUA_BUILD"], "lib", "bagua", "python"))
@@ -10,6 +12,7 @@ sys.path.insert(0, os.path.join(os.environ["BAGUA_BUILD"], "lib", "bagua", "pyth
 from bagua import _capi  # noqa: E402
 from bagua.context import Context  # noqa: E402
 from bagua.schedule import find_schedule  # noqa: E402
+from bagua.torch.wrap import _options_of  # noqa: E402
 
 SOURCE = """
 bagua.algorithm @mine {
@@ -79,6 +82,46 @@ def test_negative_compiler_that_writes_nothing(source, tmp_path, monkeypatch):
         find_schedule(source)
     assert f"{source}: the compiler /bin/true wrote no schedule: " in str(raised.value)
     assert os.listdir(tmp_path / "cache") == []
+
+
+def test_negative_compiler_that_dies(source, tmp_path, monkeypatch):
+    monkeypatch.setenv("BAGUA_CACHE", str(tmp_path / "cache"))
+    compiler = tmp_path / "compiler"
+    compiler.write_text("#!/bin/sh\nkill -SEGV $$\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("BAGUA_OPT", str(compiler))
+    with pytest.raises(_capi.InternalError) as raised:
+        find_schedule(source)
+    assert f"the compiler {compiler} was ended by SIGSEGV on {source}: a fault of Bagua's" in str(raised.value)
+    assert os.listdir(tmp_path / "cache") == []
+
+
+PARAMETERS = [{"name": "count", "type": "index"}, {"name": "rate", "type": "f64"}]
+
+
+@pytest.mark.parametrize(
+    "given, taken",
+    [
+        ({"count": 2**53, "rate": 1}, {"count": 2**53, "rate": 1.0}),
+        ({"count": numpy.int32(7), "rate": numpy.float32(0.5)}, {"count": 7, "rate": 0.5}),
+    ],
+)
+def test_options(given, taken):
+    options = _options_of(types.SimpleNamespace(name="mine", info={"parameters": PARAMETERS}), given)
+    assert options == taken
+    assert all(type(value) is type(taken[name]) for name, value in options.items())
+
+
+@pytest.mark.parametrize("value", [2**53 + 1, 2**64, -(2**70), 2**1024, 1.0, True, "7", None])
+def test_negative_options(value):
+    schedule = types.SimpleNamespace(name="mine", info={"parameters": PARAMETERS})
+    with pytest.raises(_capi.InvalidArgumentError) as raised:
+        _options_of(schedule, {"count": value})
+    expected = "option 'count' of algorithm 'mine' expects a whole number of at most 2^53, got "
+    assert str(raised.value) == f"{expected}{value!r}"
+    if value is True or not isinstance(value, (int, float)) or value > sys.float_info.max:
+        with pytest.raises(_capi.InvalidArgumentError, match="option 'rate' of algorithm 'mine' expects a number, got"):
+            _options_of(schedule, {"rate": value})
 
 
 def test_negative_source_that_is_no_text(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ import errno
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import tempfile
 
@@ -141,6 +142,11 @@ def _compile(source):
             errors="replace",
             check=False,
         )
+        if done.returncode < 0:
+            raise _capi.InternalError(
+                f"the compiler {compiler} was ended by {signal.Signals(-done.returncode).name} on {source}: a fault of "
+                f"Bagua's, not of the algorithm\n{done.stderr.strip()}"
+            )
         if done.returncode != 0:
             raise _capi.InvalidArgumentError(f"{source} does not compile:\n{done.stderr.strip()}")
         try:

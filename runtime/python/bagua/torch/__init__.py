@@ -124,9 +124,10 @@ def wrap(
     An algorithm that owns the update moves the weights itself: `optimizer.step()` then counts, for schedulers and
     hooks, but does not update, and optimizer state stays empty. It uses gradients as soon as they are there, so clipping
     or unscaling them afterwards is an error. Where an algorithm keeps state or moves weights, a step in which some
-    rank's gradients are not finite changes neither, on any rank, and skips the optimizer's update if it moves weights;
-    so does a step whose `optimizer.step()` is skipped. `stats()["non_finite"]` counts such steps. After
-    three in a row a warning names the first state or parameter that is not finite itself, if any is: later steps do not mend it.
+    rank's gradients are not finite changes neither, on any rank, and skips the optimizer's update; so does a step whose
+    `optimizer.step()` is skipped. `stats()["non_finite"]` counts such steps. After three in a row a warning names the
+    first state or parameter that is not finite itself, if any is: later steps do not mend it. Other algorithms pass
+    such gradients on, as plain training does.
 
     Where an algorithm has an `async` handler, its rounds run beside the steps from here on, and ranks need not make
     equally many steps, but for those in which another handler sends something (a warm-up): see asynchronous().

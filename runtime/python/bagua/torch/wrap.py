@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import numbers
 import types
 import zlib
 
@@ -189,7 +190,6 @@ class _Job:
         roles = {role for program in programs.values() for role in program["roles"]}
         self.owns_update = schedule.info["owns_update"]
         self.needs_finite = schedule.info["needs_finite"]
-        self.updates_weights = any("weight" in program["writes"] for program in programs.values())
         if is_async or any(state["initial"] == "weight" for state in schedule.info["states"]):
             roles.add("weight")
         self.holds_weights = "weight" in roles
@@ -283,7 +283,7 @@ class _Job:
             args, kwargs, loss = self._run_closure(args, kwargs)
             has_closure = (args[0] if args else kwargs.get("closure")) is not None
             finite = self._before_update(has_closure)
-            if self.owns_update or (not finite and (self.updates_weights or self.rounds is not None)):
+            if self.owns_update or not finite:
                 result = self._step_without_update(step, args, kwargs)
                 result = loss if loss is not None else result
             else:
@@ -644,11 +644,10 @@ class _Job:
                 )
             elif self.non_finite == 1:
                 log.warning(
-                    "step %d: gradients of some rank are not finite, or it skipped its update: algorithm %r leaves %s as "
-                    "it was, on all ranks (stats()['non_finite'] counts such steps)",
+                    "step %d: gradients of some rank are not finite, or it skipped its update: algorithm %r leaves the model "
+                    "and its state as they were, on all ranks (stats()['non_finite'] counts such steps)",
                     self.step,
                     self.schedule.name,
-                    "the model" if self.updates_weights else "its state",
                 )
         return finite
 
@@ -778,6 +777,19 @@ def _is_finite(gradient):
     return gradient is None or planning.is_finite(gradient)
 
 
+def _number(parameter, value, what):
+    """The value for the parameter as its type has it, also of a NumPy scalar; `what` names it in errors."""
+    is_float = parameter["type"] == "f64"
+    with contextlib.suppress(OverflowError):
+        if isinstance(value, numbers.Real if is_float else numbers.Integral) and not isinstance(value, bool):
+            if is_float:
+                return float(value)
+            if abs(value) <= 2**53:
+                return int(value)
+    expected = "a number" if is_float else "a whole number of at most 2^53"
+    raise _capi.InvalidArgumentError(f"{what} expects {expected}, got {value!r}")
+
+
 def _group_value(group, parameter):
     """What the optimizer's parameter group says of a parameter of the schedule: a number, or None."""
     name = parameter["name"]
@@ -789,14 +801,9 @@ def _group_value(group, parameter):
         value = value.item()
     if value is None:
         return None
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or (parameter["type"] != "f64" and not float(value).is_integer()):
-        expected = "a number" if parameter["type"] == "f64" else "a whole number"
-        raise _capi.InvalidArgumentError(
-            f"{name!r} of the optimizer's parameter group, which is a parameter of the algorithm, expects {expected}, "
-            f"got {value!r}"
-        )
-    return float(value) if parameter["type"] == "f64" else int(value)
+    if parameter["type"] != "f64" and isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return _number(parameter, value, f"{name!r} of the optimizer's parameter group, a parameter of the algorithm,")
 
 
 class _Detached:
@@ -836,18 +843,14 @@ def _tensors(value):
 def _options_of(schedule, options):
     """The caller's values for parameters of the schedule, checked."""
     known = {parameter["name"]: parameter for parameter in schedule.info["parameters"]}
+    values = {}
     for name, value in options.items():
         if name not in known:
             raise _capi.InvalidArgumentError(
                 f"algorithm {schedule.name!r} has no option {name!r}: it has {', '.join(known) or 'none'}"
             )
-        isinteger = isinstance(value, int) and not isinstance(value, bool)
-        if not isinteger and (known[name]["type"] != "f64" or not isinstance(value, float)):
-            expected = "a number" if known[name]["type"] == "f64" else "an integer"
-            raise _capi.InvalidArgumentError(
-                f"option {name!r} of algorithm {schedule.name!r} expects {expected}, got {value!r}"
-            )
-    return options
+        values[name] = _number(known[name], value, f"option {name!r} of algorithm {schedule.name!r}")
+    return values
 
 
 def wrap(context, model, optimizer, algorithm, bucket_bytes=None, broadcast_buffers=True, options=None):
