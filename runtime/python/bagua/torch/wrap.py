@@ -184,8 +184,9 @@ class _Job:
         self.gradient_gates = programs.get("gradient", {}).get("gates", [])
         if self.has_gradient and self.forward_gates:
             raise _capi.UnimplementedError(
-                f"algorithm {schedule.name!r} has a gradient handler and one before the forward that waits for the "
-                "update: of one bucket, this build runs one at a time"
+                f"algorithm {schedule.name!r} has a gradient handler beside one of before_forward with an update `at "
+                "before_update`: a training job runs one program of a bucket at a time. Expected one of the two; what "
+                "before_forward does may stand in `after_update`, where it reads the weights after the step"
             )
         roles = {role for program in programs.values() for role in program["roles"]}
         self.owns_update = schedule.info["owns_update"]
