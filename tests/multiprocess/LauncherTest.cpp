@@ -343,7 +343,7 @@ TEST(LauncherTest, RunsAScheduleWithTheInterpretersInputs) {
   char hash[17];
   std::snprintf(hash, sizeof(hash), "%016llx",
                 static_cast<unsigned long long>(compiler::fnv1a(std::as_bytes(std::span(mean)))));
-  EXPECT_THAT(run.log(), HasSubstr("processes, world 4, length 5003, f32, step 0\n"));
+  EXPECT_THAT(run.log(), HasSubstr("processes, world 4, length 5003, f32\nstep 0\n"));
   for (int rank = 0; rank < kWorld; ++rank)
     EXPECT_THAT(run.log(), HasSubstr("\n" + std::to_string(rank) + "     " + hash + "  "));
 }

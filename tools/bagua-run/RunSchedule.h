@@ -13,8 +13,8 @@ inline constexpr const char *kScheduleRankFlag = "--schedule-rank";
 /// answer: bad arguments or --help. Called by the launcher, so that a mistake is told once.
 bool checkScheduleArguments(const std::vector<std::string> &arguments, int &code);
 
-/// Joins the group of the environment, runs one step of every program, and prints, on rank 0, the
-/// table that bagua-interpret prints. Returns the exit code.
+/// Joins the group of the environment, runs steps of every program, and prints, on rank 0, the
+/// tables that bagua-interpret prints. Returns the exit code.
 int runScheduleRank(const std::vector<std::string> &arguments);
 
 } // namespace bagua::run

@@ -20,6 +20,21 @@
 // RUN: grep '^[0-9]' %t.choco_sgd | cut -c1-40 > %t.got
 // RUN: diff %t.expected %t.got
 
+// Several steps of an algorithm with states and parameters, with an optimizer between them.
+// RUN: bagua-interpret %algorithms/ef21.mlir --world 3 --length 1234 --steps 4 --sgd 0.1 | grep '^[0-9s]' | head -n 16 | cut -c1-40 > %t.expected
+// RUN: bagua-run -n 3 %algorithms/ef21.mlir --length 1234 --steps 4 --sgd 0.1 | grep '^[0-9s]' | cut -c1-40 > %t.got
+// RUN: diff %t.expected %t.got
+// RUN: bagua-interpret %algorithms/choco_sgd.mlir --world 3 --length 1234 --steps 3 --sgd 0.1 | grep '^[0-9s]' | head -n 12 | cut -c1-40 > %t.expected
+// RUN: bagua-run -n 3 %algorithms/choco_sgd.mlir --length 1234 --steps 3 --sgd 0.1 | grep '^[0-9s]' | cut -c1-40 > %t.got
+// RUN: diff %t.expected %t.got
+// RUN: bagua-interpret %algorithms/qadam.mlir --world 2 --length 777 --step 5 --steps 3 --parameter warmup=6 --parameter lr=0.25 | grep '^[0-9s]' | head -n 9 | cut -c1-40 > %t.expected
+// RUN: bagua-run -n 2 %algorithms/qadam.mlir --length 777 --step 5 --steps 3 --parameter warmup=6 --parameter lr=0.25 | grep '^[0-9s]' | cut -c1-40 > %t.got
+// RUN: diff %t.expected %t.got
+// RUN: not bagua-run -n 2 %algorithms/qadam.mlir --parameter warmup=1.5 2>&1 | FileCheck %s --check-prefix=INTEGER
+// INTEGER: expects --parameter warmup=INTEGER, got warmup=1.5
+// RUN: not bagua-run -n 2 %algorithms/qadam.mlir --parameter warm=1 2>&1 | FileCheck %s --check-prefix=NAME
+// NAME: --parameter warm=1: schedule 'qadam' has no parameter of that name
+
 // RUN: echo 'bagua.algorithm @x {' > %t.bad.mlir
 // RUN: not bagua-run -n 2 %t.bad.mlir 2>&1 | FileCheck %s --check-prefix=BAD
 // BAD: .bad.mlir:1:21: error:
