@@ -3,6 +3,7 @@
 
 #include "bagua/dialect/Bagua/BaguaOps.h"
 
+#include "mlir/IR/BuiltinOps.h"
 #include "llvm/Support/Threading.h"
 
 using namespace mlir;
@@ -24,6 +25,10 @@ public:
     Type type = bucketType(context());
     if (succeeded(parser_.parseOptionalColon()) && failed(parser_.parseType(type)))
       return failure();
+    StringRef rest(parser_.getCurrentLocation().getPointer());
+    if (!rest.empty() && StringRef("+-*/<>=").contains(rest.front()))
+      return parser_.emitError(parser_.getCurrentLocation())
+             << "expects nothing after `: T`, which is the type of the whole expression";
     if (failed(resolve(type)) || parser_.parseOptionalAttrDict(state_.attributes))
       return failure();
     for (Value scalar : scalars_)
@@ -80,6 +85,9 @@ private:
         return diagnostic << "; write the type of the result, `: T`, where it is not over the "
                              "bucket";
       }
+      if (auto cast = resolved.front().getDefiningOp<UnrealizedConversionCastOp>();
+          cast && cast.getInputs().empty() && isOneName(operand))
+        return emitOneName(parser_, operand); // Undeclared: the parser's stand-in for it.
       bool isScalarOperand = isa<FloatType, IndexType>(resolved.front().getType());
       SmallVector<Value> &list = isScalarOperand ? scalars_ : values_;
       places.push_back(
@@ -157,7 +165,8 @@ static LogicalResult verifyDomains(MapOp op) {
   }
   if (!hasResult)
     return op.emitOpError() << "expects a value over the domain of the result, " << result
-                            << ", got none";
+                            << ", got none: the result is over the bucket unless "
+                            << "the map says `: T`, T being its type";
   return success();
 }
 

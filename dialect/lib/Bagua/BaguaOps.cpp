@@ -90,6 +90,76 @@ static void printBucketType(OpAsmPrinter &printer, Operation *, Type type) {
     printer << " : " << type;
 }
 
+/// A type that is always written.
+static ParseResult parseValueType(OpAsmParser &parser, Type &type) {
+  if (failed(parser.parseOptionalColon()))
+    return parser.emitError(parser.getNameLoc())
+           << "expects `: T` at its end, T being the operand's type, as !bagua.packed<#codec, T> "
+              "of encode or "
+              "!bagua.per<#topology, T> of neighbor_exchange";
+  return parser.parseType(type);
+}
+
+static void printValueType(OpAsmPrinter &printer, Operation *, Type type) {
+  printer << ": " << type;
+}
+
+/// `: (T, …) -> T`
+static ParseResult parseCallType(OpAsmParser &parser, SmallVectorImpl<Type> &inputs,
+                                 SmallVectorImpl<Type> &outputs) {
+  constexpr StringRef kExpected = "expects the function's type, `: (!bucket, f64) -> !bucket`";
+  if (failed(parser.parseOptionalColon()))
+    return parser.emitError(parser.getNameLoc()) << kExpected << ", at its end";
+  SMLoc loc = parser.getCurrentLocation();
+  Type type;
+  if (failed(parser.parseType(type)))
+    return failure();
+  auto function = dyn_cast<FunctionType>(type);
+  if (!function)
+    return parser.emitError(loc) << kExpected << ", got " << type;
+  llvm::append_range(inputs, function.getInputs());
+  llvm::append_range(outputs, function.getResults());
+  return success();
+}
+
+static void printCallType(OpAsmPrinter &printer, Operation *, TypeRange inputs, TypeRange outputs) {
+  printer << ": ";
+  printer.printFunctionalType(inputs, outputs);
+}
+
+static ParseResult parseReduceKind(OpAsmParser &parser, ReduceKindAttr &kind) {
+  SMLoc loc = parser.getCurrentLocation();
+  StringRef keyword;
+  std::optional<ReduceKind> found;
+  if (succeeded(parser.parseOptionalKeyword(&keyword)))
+    found = symbolizeReduceKind(keyword);
+  if (!found)
+    return parser.emitError(loc) << "expects sum or mean, got "
+                                 << (keyword.empty() ? "none" : "'" + keyword.str() + "'");
+  kind = ReduceKindAttr::get(parser.getContext(), *found);
+  return success();
+}
+
+static void printReduceKind(OpAsmPrinter &printer, Operation *, ReduceKindAttr kind) {
+  printer << stringifyReduceKind(kind.getValue());
+}
+
+static ParseResult parseDraw(OpAsmParser &parser, DrawAttr &draw) {
+  StringRef keyword;
+  std::optional<Draw> found;
+  if (succeeded(parser.parseOptionalKeyword(&keyword)))
+    found = symbolizeDraw(keyword);
+  if (!found)
+    return parser.emitError(parser.getNameLoc())
+           << "expects shared, the same numbers on all ranks, or per_rank after the seed";
+  draw = DrawAttr::get(parser.getContext(), *found);
+  return success();
+}
+
+static void printDraw(OpAsmPrinter &printer, Operation *, DrawAttr draw) {
+  printer << stringifyDraw(draw.getValue());
+}
+
 static ParseResult parseTopology(OpAsmParser &parser, TopologyAttrInterface &topology) {
   SMLoc loc = parser.getCurrentLocation();
   Attribute peers;
@@ -177,23 +247,47 @@ static void printAssignment(OpAsmPrinter &printer, Operation *, UnitAttr add) {
 /// `%name: type = default (per_step)?`
 static ParseResult parseParameter(OpAsmParser &parser, OpAsmParser::Argument &argument,
                                   Attribute &initial, bool &perStep) {
-  if (parser.parseArgument(argument, /*allowType=*/true) || parser.parseEqual())
+  if (failed(parser.parseArgument(argument)))
     return failure();
+  SMLoc nameLoc = argument.ssaName.location;
+  StringRef name = argument.ssaName.name;
+  if (failed(parser.parseOptionalColon()))
+    return parser.emitError(nameLoc) << "expects the parameter's type and value: " << name
+                                     << ": f64 = 0.1, or " << name << ": index = 1";
   Builder &builder = parser.getBuilder();
   SMLoc loc = parser.getCurrentLocation();
+  bool isIndex = succeeded(parser.parseOptionalKeyword("index"));
+  StringRef word;
+  if (isIndex || succeeded(parser.parseOptionalKeyword("f64"))) {
+    argument.type = isIndex ? Type(builder.getIndexType()) : Type(builder.getF64Type());
+  } else if (succeeded(parser.parseOptionalKeyword(&word))) {
+    return parser.emitError(loc) << "expects a parameter of type index or f64, got '" << word
+                                 << "'";
+  } else if (failed(parser.parseType(argument.type))) {
+    return failure();
+  }
+  if (!isa<IndexType, Float64Type>(argument.type))
+    return parser.emitError(loc) << "expects a parameter of type index or f64, got "
+                                 << argument.type;
+  if (failed(parser.parseOptionalEqual()))
+    return parser.emitError(nameLoc)
+           << "expects the parameter's value if the job gives none: " << name
+           << (isa<IndexType>(argument.type) ? ": index = 1" : ": f64 = 0.1")
+           << ", then per_step if it may change from step to step";
   if (isa<IndexType>(argument.type)) {
     int64_t value = 0;
-    if (parser.parseInteger(value))
+    loc = parser.getCurrentLocation();
+    OptionalParseResult isInteger = parser.parseOptionalInteger(value);
+    if (!isInteger.has_value())
+      return parser.emitError(loc) << "expects an integer as the value of " << name << ": index";
+    if (failed(*isInteger))
       return failure();
     initial = builder.getIndexAttr(value);
-  } else if (argument.type.isF64()) {
+  } else {
     double value = 0;
     if (parseMapNumber(parser, value))
       return failure();
     initial = builder.getF64FloatAttr(value);
-  } else {
-    return parser.emitError(loc) << "expects a parameter of type index or f64, got "
-                                 << argument.type;
   }
   perStep = succeeded(parser.parseOptionalKeyword("per_step"));
   return success();
@@ -323,9 +417,11 @@ ParseResult StateOp::parse(OpAsmParser &parser, OperationState &result) {
   Builder &builder = parser.getBuilder();
   StringAttr name;
   Type type;
-  if (parser.parseSymbolName(name) || parser.parseColon() || parseStateDomain(parser, type) ||
-      parser.parseEqual())
+  if (parser.parseSymbolName(name) || parser.parseColon() || parseStateDomain(parser, type))
     return failure();
+  if (failed(parser.parseOptionalEqual()))
+    return parser.emitError(parser.getNameLoc())
+           << "expects the state's initial value: `= 0.0`, or `= weight` for the job's weights";
   double initial = 0;
   bool isWeight = succeeded(parser.parseOptionalKeyword("weight"));
   if (!isWeight && parseMapNumber(parser, initial))

@@ -240,6 +240,8 @@ private:
       auto *found = llvm::find_if(arguments, [&](const OpAsmParser::Argument &argument) {
         return argument.ssaName.name == operand.name && argument.ssaName.number == operand.number;
       });
+      if (found == arguments.end() && isOneName(operand))
+        return emitOneName(parser_, operand);
       if (found == arguments.end()) // codec_C5
         return parser_.emitError(operand.location)
                << "expects an argument of " << name << ", got " << operand.name

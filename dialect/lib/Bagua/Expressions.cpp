@@ -2,6 +2,7 @@
 #include "Expressions.h"
 
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
 
 #include <charconv>
 #include <cmath>
@@ -73,11 +74,165 @@ StringRef textOf(MapCode code) {
 
 bool yieldsCondition(MapCode code) { return code >= MapCode::Lt && code <= MapCode::Not; }
 
+constexpr StringRef kThereIs =
+    "there are + - * /, < <= > >= ==, and or not, and the functions sqrt, abs, sign, min, max, "
+    "fma, rint, floor and select";
+
+constexpr StringRef kLeaves = "expects a value, a number or one of the functions sqrt, abs, sign, "
+                              "min, max, fma, rint, floor and select";
+
+// ---- What is written as in other languages ------------------------------------------------------
+
+bool isNameCharacter(char c) { return llvm::isAlnum(c) || StringRef("$._-").contains(c); }
+
+struct Foreign {
+  StringRef text, way;
+};
+constexpr Foreign kForeign[] = {
+    {"^", "multiply, a * a"},
+    {"**", "multiply, a * a"},
+    {"?", "write select(condition, a, b)"},
+    {"&", "write `and`"},
+    {"|", "write `or`"},
+    {"!=", "write not a == b, or select(a == b, y, x) with the arms swapped"},
+    {"!", "write `not`"},
+};
+
+/// Looks through an expression's text for what MLIR's lexer would refuse in words of its own,
+/// before it gets there.
+class SlipFinder {
+public:
+  explicit SlipFinder(OpAsmParser &parser)
+      : parser_(parser), rest_(parser.getCurrentLocation().getPointer()) {}
+
+  ParseResult find() {
+    while (!rest_.empty()) {
+      char c = rest_.front();
+      if (rest_.starts_with("//")) {
+        rest_ = rest_.drop_until([](char other) { return other == '\n'; });
+      } else if (llvm::isSpace(c)) {
+        if (c == '\n' && depth_ == 0)
+          return success(); // The expression may go on; what follows may be no part of it.
+        rest_ = rest_.drop_front();
+      } else if (llvm::isAlpha(c)) {
+        StringRef word = take();
+        if (word == "loc" || word.contains('.'))
+          return success(); // Another op.
+      } else if (ends()) {
+        return success();
+      } else if (failed(check())) {
+        return failure();
+      }
+    }
+    return success();
+  }
+
+private:
+  OpAsmParser &parser_;
+  StringRef rest_;
+  int64_t depth_ = 0;
+
+  InFlightDiagnostic error() { return parser_.emitError(SMLoc::getFromPointer(rest_.data())); }
+
+  StringRef take() {
+    StringRef word = rest_.take_while(isNameCharacter);
+    rest_ = rest_.drop_front(word.size());
+    return word;
+  }
+
+  /// At what stands in no expression, or after one.
+  bool ends() {
+    char c = rest_.front();
+    depth_ += c == '(' ? 1 : c == ')' ? -1 : 0;
+    bool isAssignment = c == '=' && !rest_.starts_with("==");
+    return depth_ < 0 || isAssignment || StringRef("{}:\"#").contains(c) ||
+           (c == ',' && depth_ == 0);
+  }
+
+  ParseResult check() {
+    for (const Foreign &foreign : kForeign)
+      if (rest_.starts_with(foreign.text))
+        return error() << "expressions have no `" << foreign.text << "`: " << foreign.way << "; "
+                       << kThereIs;
+    char c = rest_.front();
+    if (llvm::isDigit(c) || c == '.')
+      return checkNumber();
+    rest_ = rest_.drop_front();
+    if (c == '@') {
+      StringRef name = take();
+      rest_ = StringRef(name.data() - 1);
+      return error() << "expects values: `bagua.read @" << name
+                     << "` gives that of a state, and a parameter is %" << name;
+    }
+    if (c == '%' && take().empty()) {
+      rest_ = StringRef(rest_.data() - 1);
+      return error() << "expressions have no operator `%`: write a - b * floor(a / b); "
+                     << kThereIs;
+    }
+    if ((c == '<' || c == '>' || c == '=') && rest_.starts_with("="))
+      rest_ = rest_.drop_front();
+    return success();
+  }
+
+  /// MLIR wants digits before the point, and a point before an exponent.
+  ParseResult checkNumber() {
+    StringRef all = rest_, whole = all.take_while(llvm::isDigit);
+    StringRef rest = all.drop_front(whole.size());
+    StringRef fraction;
+    if (rest.consume_front("."))
+      fraction = rest.take_while(llvm::isDigit);
+    bool hasPoint = rest.data() != all.data() + whole.size();
+    rest = rest.drop_front(fraction.size());
+    StringRef exponent;
+    if (StringRef digits = rest.drop_front(rest.empty() ? 0 : 1);
+        rest.starts_with_insensitive("e")) {
+      size_t sign = digits.starts_with("-") || digits.starts_with("+") ? 1 : 0;
+      if (size_t count = digits.drop_front(sign).take_while(llvm::isDigit).size())
+        exponent = rest.take_front(1 + sign + count);
+    }
+    if (whole.empty() ? !fraction.empty() : !hasPoint && !exponent.empty())
+      return error() << "expects a number with a digit before its point: write "
+                     << (whole.empty() ? "0" : whole) << '.' << (fraction.empty() ? "0" : fraction)
+                     << exponent;
+    size_t size = rest.data() + exponent.size() - all.data();
+    rest_ = all.drop_front(std::max<size_t>(size, 1));
+    return success();
+  }
+};
+
 } // namespace
 
 // ---- Parsing ------------------------------------------------------------------------------------
 
-ParseResult ExpressionParser::parse(int64_t &value) { return parseBinary(kOr, value); }
+ParseResult ExpressionParser::parse(int64_t &value) {
+  if (failed(SlipFinder(parser_).find()) || failed(parseBinary(kOr, value)))
+    return failure();
+  StringRef rest(parser_.getCurrentLocation().getPointer());
+  if (rest.starts_with("<") || rest.starts_with(">") || rest.starts_with("=="))
+    return parser_.emitError(parser_.getCurrentLocation())
+           << "expects one comparison, they do not chain: write a < b and b < c";
+  return success();
+}
+
+/// Where an expression cannot go on as it does.
+ParseResult ExpressionParser::unexpected(StringRef wanted) {
+  if (!operands_.empty() &&
+      (operands_.back().name.ends_with("-") || operands_.back().name.ends_with(".")))
+    return emitOneName(parser_, operands_.back());
+  return parser_.emitError(parser_.getCurrentLocation())
+         << "expects " << wanted << " or an operator; " << kThereIs;
+}
+
+bool bagua::ir::isOneName(const OpAsmParser::UnresolvedOperand &operand) {
+  return operand.name.contains('-') || operand.name.contains('.');
+}
+
+ParseResult bagua::ir::emitOneName(OpAsmParser &parser,
+                                   const OpAsmParser::UnresolvedOperand &operand) {
+  return parser.emitError(operand.location)
+         << '`' << operand.name << "` is read as one name: write spaces around `"
+         << (operand.name.contains('-') ? '-' : '.') << '`';
+}
 
 SmallVector<int64_t> ExpressionParser::flatCode() const {
   SmallVector<int64_t> flat;
@@ -203,13 +358,19 @@ ParseResult ExpressionParser::parseUnary(int64_t &value) {
 }
 
 ParseResult ExpressionParser::parsePrimary(int64_t &value) {
-  if (succeeded(parser_.parseOptionalLParen()))
-    return failure(parseBinary(kOr, value) || parser_.parseRParen());
+  if (succeeded(parser_.parseOptionalLParen())) {
+    if (failed(parseBinary(kOr, value)))
+      return failure();
+    return succeeded(parser_.parseOptionalRParen()) ? success() : unexpected("`)`");
+  }
   OpAsmParser::UnresolvedOperand operand;
   OptionalParseResult isOperand = parser_.parseOptionalOperand(operand);
   if (isOperand.has_value()) {
     if (failed(*isOperand))
       return failure();
+    StringRef after(operand.name.end());
+    if (operand.name.ends_with("-") && (after.starts_with("%") || after.starts_with("(")))
+      return emitOneName(parser_, operand);
     auto *known = llvm::find_if(operands_, [&](const auto &other) {
       return other.name == operand.name && other.number == operand.number;
     });
@@ -225,12 +386,12 @@ ParseResult ExpressionParser::parsePrimary(int64_t &value) {
     const Function *function =
         llvm::find_if(kFunctions, [&](const Function &f) { return f.name == name; });
     if (function == std::end(kFunctions))
-      return parser_.emitError(loc) << "expects a value, a number or one of the functions sqrt, "
-                                       "abs, sign, min, max, fma, rint, floor and select, got '"
-                                    << name << "'";
+      return parser_.emitError(loc) << kLeaves << ", got '" << name << "'";
     return parseCall(function->name, function->code, value);
   }
   double number = 0;
+  if (!llvm::isDigit(*loc.getPointer()))
+    return parser_.emitError(loc) << kLeaves;
   if (failed(parseMapNumber(parser_, number)))
     return failure();
   value = constant(number);
@@ -240,9 +401,14 @@ ParseResult ExpressionParser::parsePrimary(int64_t &value) {
 ParseResult ExpressionParser::parseCall(StringRef name, MapCode code, int64_t &value) {
   SMLoc loc = parser_.getCurrentLocation();
   SmallVector<int64_t> arguments;
-  auto argument = [&] { return parseBinary(kOr, arguments.emplace_back()); };
-  if (parser_.parseCommaSeparatedList(AsmParser::Delimiter::Paren, argument))
+  if (failed(parser_.parseLParen()))
     return failure();
+  do {
+    if (failed(parseBinary(kOr, arguments.emplace_back())))
+      return failure();
+  } while (succeeded(parser_.parseOptionalComma()));
+  if (failed(parser_.parseOptionalRParen()))
+    return unexpected("`,`, `)`");
   unsigned arity = mapArity(code);
   if (arguments.size() != arity)
     return parser_.emitError(loc) << "expects " << arity << " operands of " << name << ", got "

@@ -41,7 +41,13 @@ private:
   mlir::ParseResult parseUnary(int64_t &value);
   mlir::ParseResult parsePrimary(int64_t &value);
   mlir::ParseResult parseCall(llvm::StringRef name, MapCode code, int64_t &value);
+  mlir::ParseResult unexpected(llvm::StringRef wanted);
 };
+
+/// Its name may be meant as an expression: MLIR takes `-` and `.` for characters of names.
+bool isOneName(const mlir::OpAsmParser::UnresolvedOperand &operand);
+mlir::ParseResult emitOneName(mlir::OpAsmParser &parser,
+                              const mlir::OpAsmParser::UnresolvedOperand &operand);
 
 /// Code and what it is made of.
 struct Expressions {

@@ -230,7 +230,7 @@ def Bagua_CallOp : Bagua_HandlerOp<"call"> {
   }];
   let arguments = (ins FlatSymbolRefAttr:$callee, Variadic<AnyType>:$inputs);
   let results = (outs Variadic<AnyType>:$outputs);
-  let assemblyFormat = "$callee `(` $inputs `)` attr-dict `:` functional-type($inputs, $outputs)";
+  let assemblyFormat = "$callee `(` $inputs `)` attr-dict custom<CallType>(type($inputs), type($outputs))";
 }
 
 // ---- Communication -----------------------------------------------------------------------------
@@ -267,7 +267,7 @@ def Bagua_AllReduceOp : Bagua_HandlerOp<"all_reduce", [
                        OptionalAttr<FlatSymbolRefAttr>:$worker, OptionalAttr<FlatSymbolRefAttr>:$server);
   let results = (outs Bagua_PlainTensor:$result);
   let assemblyFormat = [{
-    `` $kind $input `` custom<BucketType>(type($input)) (`over` $group^)? (`via` $codec^)?
+    custom<ReduceKind>($kind) $input `` custom<BucketType>(type($input)) (`over` $group^)? (`via` $codec^)?
     (`remember` $worker^ (`,` $server^)?)? attr-dict
   }];
   let hasVerifier = 1;
@@ -286,7 +286,7 @@ def Bagua_ReduceScatterOp : Bagua_HandlerOp<"reduce_scatter", [InferTypeOpAdapto
   }];
   let arguments = (ins Bagua_ReduceKindAttr:$kind, Bagua_PlainTensor:$input, FlatSymbolRefAttr:$group);
   let results = (outs Bagua_PlainTensor:$result);
-  let assemblyFormat = "`` $kind $input `` custom<BucketType>(type($input)) `over` $group attr-dict";
+  let assemblyFormat = "custom<ReduceKind>($kind) $input `` custom<BucketType>(type($input)) `over` $group attr-dict";
   let hasVerifier = 1;
 }
 
@@ -388,7 +388,7 @@ def Bagua_DecodeOp : Bagua_HandlerOp<"decode", [Pure, InferTypeOpAdaptor]> {
   }];
   let arguments = (ins Bagua_AnyValue:$input);
   let results = (outs Bagua_AnyValue:$result);
-  let assemblyFormat = "$input attr-dict `:` type($input)";
+  let assemblyFormat = "$input attr-dict custom<ValueType>(type($input))";
 }
 
 def Bagua_ReduceOp : Bagua_HandlerOp<"reduce", [Pure, InferTypeOpAdaptor]> {
@@ -402,7 +402,7 @@ def Bagua_ReduceOp : Bagua_HandlerOp<"reduce", [Pure, InferTypeOpAdaptor]> {
   }];
   let arguments = (ins Bagua_ReduceKindAttr:$kind, Bagua_AnyPer:$input);
   let results = (outs Bagua_PlainTensor:$result);
-  let assemblyFormat = "`` $kind $input attr-dict `:` type($input)";
+  let assemblyFormat = "custom<ReduceKind>($kind) $input attr-dict `:` type($input)";
 }
 
 def Bagua_MixOp : Bagua_HandlerOp<"mix", [Pure, InferTypeOpAdaptor]> {
@@ -487,7 +487,7 @@ def Bagua_RandomOp : Bagua_HandlerOp<"random", [Pure]> {
   }];
   let arguments = (ins Index:$seed, Bagua_DrawAttr:$draw);
   let results = (outs Bagua_PlainTensor:$result);
-  let assemblyFormat = "`uniform` `seed` $seed `` $draw `` custom<BucketType>(type($result)) attr-dict";
+  let assemblyFormat = "`uniform` `seed` $seed custom<Draw>($draw) `` custom<BucketType>(type($result)) attr-dict";
   let hasVerifier = 1;
 }
 
