@@ -4,6 +4,7 @@
 #include "bagua/dialect/Bagua/BaguaOps.h"
 
 #include "mlir/IR/BuiltinOps.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Threading.h"
 
 using namespace mlir;
@@ -22,6 +23,8 @@ public:
     int64_t value = 0;
     if (failed(expression_.parse(value)))
       return failure();
+    if (!mayEnd(StringRef(parser_.getCurrentLocation().getPointer())))
+      return expression_.unexpected("the end of the map, `: T`");
     Type type = bucketType(context());
     if (succeeded(parser_.parseOptionalColon()) && failed(parser_.parseType(type)))
       return failure();
@@ -49,6 +52,17 @@ private:
   OperationState &state_;
   ExpressionParser expression_;
   SmallVector<Value> values_, scalars_;
+
+  /// `rest`, after the expression, may be that of an op that ends there.
+  static bool mayEnd(StringRef rest) {
+    if (rest.empty() || !rest.starts_with("%"))
+      return rest.empty() ||
+             !(llvm::isDigit(rest.front()) || StringRef("(),").contains(rest.front()));
+    rest =
+        rest.drop_while([](char c) { return llvm::isAlnum(c) || StringRef("%$._-").contains(c); });
+    rest = rest.ltrim(); // The results of the next op.
+    return rest.empty() || StringRef("=:,/").contains(rest.front());
+  }
 
   MLIRContext *context() { return parser_.getContext(); }
 

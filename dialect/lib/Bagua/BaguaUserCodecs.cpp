@@ -235,6 +235,8 @@ private:
           failed(expressions.parse(outputs.emplace_back())))
         return failure();
     } while (succeeded(parser_.parseOptionalComma()));
+    if (failed(parser_.parseOptionalRBrace()))
+      return expressions.unexpected("`,`, `}`");
     SmallVector<int64_t> inputs;
     for (const OpAsmParser::UnresolvedOperand &operand : expressions.operands()) {
       auto *found = llvm::find_if(arguments, [&](const OpAsmParser::Argument &argument) {
@@ -254,7 +256,7 @@ private:
     program.push_back(
         builder_.getNamedAttr(name, partAttr(builder_, name, expressions.flatCode(),
                                              expressions.constants(), outputs, arguments.size())));
-    return parser_.parseRBrace();
+    return success();
   }
 };
 

@@ -96,6 +96,7 @@ constexpr Foreign kForeign[] = {
     {"|", "write `or`"},
     {"!=", "write not a == b, or select(a == b, y, x) with the arms swapped"},
     {"!", "write `not`"},
+    {";", "an op ends where its line does"},
 };
 
 /// Looks through an expression's text for what MLIR's lexer would refuse in words of its own,
@@ -214,7 +215,6 @@ ParseResult ExpressionParser::parse(int64_t &value) {
   return success();
 }
 
-/// Where an expression cannot go on as it does.
 ParseResult ExpressionParser::unexpected(StringRef wanted) {
   if (!operands_.empty() &&
       (operands_.back().name.ends_with("-") || operands_.back().name.ends_with(".")))

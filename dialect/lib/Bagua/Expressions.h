@@ -21,6 +21,9 @@ public:
   /// Sets `value` to the instruction that is the expression's value.
   mlir::ParseResult parse(int64_t &value);
 
+  /// Where an expression cannot go on as it does: an error, of what may be there.
+  mlir::ParseResult unexpected(llvm::StringRef wanted);
+
   mlir::MutableArrayRef<std::array<int64_t, kMapStride>> code() { return code_; }
   llvm::SmallVector<int64_t> flatCode() const;
   mlir::ArrayRef<double> constants() const { return constants_; }
@@ -41,7 +44,6 @@ private:
   mlir::ParseResult parseUnary(int64_t &value);
   mlir::ParseResult parsePrimary(int64_t &value);
   mlir::ParseResult parseCall(llvm::StringRef name, MapCode code, int64_t &value);
-  mlir::ParseResult unexpected(llvm::StringRef wanted);
 };
 
 /// Its name may be meant as an expression: MLIR takes `-` and `.` for characters of names.

@@ -451,3 +451,42 @@ bagua.algorithm @all_is_well(%a: f64 = 1.0e-3) {
     bagua.update gradient = %m
   }
 }
+
+// -----
+
+bagua.algorithm @negative_side_by_side {
+  bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
+    // expected-error@+1 {{expects the end of the map, `: T` or an operator; there are + - * /,}}
+    %m = bagua.map 2.0 %g
+    bagua.update gradient = %m
+  }
+}
+
+// -----
+
+bagua.algorithm @negative_parenthesis {
+  bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
+    // expected-error@+1 {{expects the end of the map, `: T` or an operator}}
+    %m = bagua.map 2.0 * %g)
+    bagua.update gradient = %m
+  }
+}
+
+// -----
+
+bagua.algorithm @negative_semicolon {
+  bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
+    // expected-error@+1 {{expressions have no `;`: an op ends where its line does}}
+    %m = bagua.map 2.0 * %g;
+    bagua.update gradient = %m
+  }
+}
+
+// -----
+
+bagua.codec @negative_side_by_side block(64) header(f32) code(u6) {
+  // expected-error@+1 {{expects `,`, `}` or an operator}}
+  stats(%x) { max 2.0 %x }
+  encode(%x, %m) { %x }
+  decode(%q, %m) { %q }
+}
