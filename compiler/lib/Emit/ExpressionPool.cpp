@@ -191,6 +191,7 @@ bool ExpressionPool::deriveNonNegative(const fb::ExprT &e) const {
   case ExprOp::ElementBytes:
   case ExprOp::Step:
   case ExprOp::Bucket:
+  case ExprOp::Parameter: // P1, if it is an index.
   case ExprOp::Pairing:
   case ExprOp::Eq:
   case ExprOp::Ne:

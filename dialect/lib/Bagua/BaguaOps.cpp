@@ -7,6 +7,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/IR/Matchers.h"
 
 #include <cmath>
 #include <limits>
@@ -622,6 +623,10 @@ static LogicalResult verifyDefaults(AlgorithmOp algorithm) {
     if (!initial)
       continue;
     int64_t least = leastOf(parameter);
+    if (initial.getInt() > kIndexParameterMax)
+      return mlir::emitError(parameter.value.getLoc())
+             << "expects a default of parameter %" << parameter.name << " of at most 2^53, got "
+             << initial.getInt() << ": for what never happens, take 9007199254740992";
     if (initial.getInt() >= least)
       continue;
     InFlightDiagnostic diagnostic = mlir::emitError(parameter.value.getLoc())
@@ -858,6 +863,9 @@ struct HandlerVerifier {
                                 << type
                                 << (isa<TensorType>(type) ? ": compute with it in a bagua.map"
                                                           : "");
+    if (isDivision(&op) && matchPattern(op.getOperand(1), m_Zero()))
+      return op.emitOpError("divides by the constant 0: expects a divisor of at least 1, as an "
+                            "interval of 1 for every step");
     if (isScalarArithmetic(&op) && isa<arith::ArithDialect>(dialect))
       return success();
     return op.emitOpError()
@@ -1280,6 +1288,11 @@ LogicalResult StateOp::verify() {
     return emitOpError() << "expects a type over the bucket, a shard, a scalar or one bucket per "
                             "neighbour, got "
                          << type;
+  if (isNeighbors && !cast<TopologyAttrInterface>(per.getOver()).isStatic()) // state_C1
+    return emitOpError() << "expects neighbours that are the same in every round, got "
+                         << per.getOver()
+                         << ": keep a state over the bucket, or take #bagua.topology, "
+                            "#bagua.torus or #bagua.exponential";
   if (!getInitial().isFinite()) // state_C2
     return emitOpError("expects a finite initial value");
   if (getInitialWeight() && !isBucket(type) && !isNeighbors) // state_C3

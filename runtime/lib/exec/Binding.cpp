@@ -279,6 +279,8 @@ Status BindingImpl::assign(const Parameter &parameter, size_t index, std::vector
   int64_t least = leastOfParameter(schedule_->ir(), index);
   if (*number < least)
     return refuse(absl::StrCat("an index of at least ", least));
+  if (*number > int64_t{1} << 53) // P1
+    return refuse("an index of at most 2^53");
   ints[index] = *number;
   return absl::OkStatus();
 }

@@ -158,3 +158,48 @@ bagua.algorithm @guarded(%interval: index = 0) {
     }
   }
 }
+
+// -----
+
+// algorithm_C8, P1
+// expected-error@+1 {{expects a default of parameter %interval of at most 2^53, got 9007199254740993: for what never happens, take 9007199254740992}}
+bagua.algorithm @negative_inexact(%interval: index = 9007199254740993) {
+  bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
+    bagua.update gradient = %g
+  }
+}
+
+// -----
+
+// Fine: 2^53, which an f64 holds.
+bagua.algorithm @largest(%interval: index = 9007199254740992) {
+  bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
+    bagua.update gradient = %g
+  }
+}
+
+// -----
+
+// on_C2
+bagua.algorithm @negative_by_zero {
+  bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
+    %step = bagua.step
+    %zero = arith.constant 0 : index
+    // expected-error@+1 {{'arith.remsi' op divides by the constant 0: expects a divisor of at least 1, as an interval of 1 for every step}}
+    %rest = arith.remsi %step, %zero : index
+    bagua.update gradient = %g
+  }
+}
+
+// -----
+
+// on_C2
+bagua.algorithm @negative_by_zero_unsigned {
+  bagua.on gradient(%g: tensor<?xf32, #bagua.bucket>) {
+    %step = bagua.step
+    %zero = arith.constant 0 : index
+    // expected-error@+1 {{'arith.divui' op divides by the constant 0}}
+    %rest = arith.divui %step, %zero : index
+    bagua.update gradient = %g
+  }
+}

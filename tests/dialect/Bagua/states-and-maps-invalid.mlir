@@ -119,6 +119,46 @@ bagua.algorithm @negative_state_per_group {
 
 // -----
 
+// state_C1
+bagua.algorithm @negative_state_pairing {
+  // expected-error@+1 {{'bagua.state' op expects neighbours that are the same in every round, got #bagua.pairing<seed = 7>: keep a state over the bucket, or take #bagua.topology, #bagua.torus or #bagua.exponential}}
+  bagua.state @m : per<#bagua.pairing<seed = 7>> = weight
+}
+
+// -----
+
+// state_C1
+bagua.algorithm @negative_state_shift_one {
+  // expected-error@+1 {{expects neighbours that are the same in every round, got}}
+  bagua.state @m : per<#bagua.shift_one> = weight
+}
+
+// -----
+
+// state_C1
+bagua.algorithm @negative_state_round_robin {
+  // expected-error@+1 {{expects neighbours that are the same in every round, got}}
+  bagua.state @m : per<#bagua.round_robin> = weight
+}
+
+// -----
+
+// state_C1
+bagua.algorithm @negative_state_one_peer {
+  // expected-error@+1 {{expects neighbours that are the same in every round, got}}
+  bagua.state @m : per<#bagua.one_peer_exponential> = weight
+}
+
+// -----
+
+// state_C1
+bagua.algorithm @negative_state_turns_of_a_node {
+  // expected-error@+1 {{expects neighbours that are the same in every round, got}}
+  bagua.state @m : per<#bagua.one_peer_exponential over @node> = weight
+}
+
+// -----
+
 // state_C2
 bagua.algorithm @negative_state_infinite {
   // expected-error@+1 {{'bagua.state' op expects a finite initial value}}

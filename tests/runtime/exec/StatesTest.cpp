@@ -257,6 +257,8 @@ TEST(StatesParameterTest, NegativeParametersOfTheStep) {
     refused(binding->setParameter({"unused", int64_t{1}}), "not declared per_step");
     refused(binding->setParameter({"period", 1.5}), "expects an integer, got 1.5");
     refused(binding->setParameter({"period", int64_t{-1}}), "expects an index of at least ");
+    refused(binding->setParameter({"period", (int64_t{1} << 53) + 1}),
+            "expects an index of at most 2^53, got 9007199254740993");
     auto gossip = bindOrDie(self, floats, bucket);
     refused(gossip->setParameter({"lr", NAN}), "expects a finite number, got nan");
     EXPECT_EQ(gossip->setParameter({"lr", int64_t{2}}),

@@ -207,9 +207,7 @@ LogicalResult ScalarEvaluator::expectKnown(Value value) const {
 }
 
 LogicalResult ScalarEvaluator::report(Operation *fault) const {
-  bool divides = isa<arith::FloorDivSIOp, arith::CeilDivSIOp, arith::RemSIOp, arith::DivUIOp,
-                     arith::CeilDivUIOp, arith::RemUIOp>(fault);
-  if (!divides || scalar(fault->getOperand(1)).integer != 0)
+  if (!ir::isDivision(fault) || scalar(fault->getOperand(1)).integer != 0)
     return fault->emitOpError("overflows or has a negative operand");
   Operation *divisor = fault->getOperand(1).getDefiningOp();
   auto parameter = divisor ? divisor->getAttrOfType<FlatSymbolRefAttr>("parameter") : nullptr;

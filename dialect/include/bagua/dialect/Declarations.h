@@ -1,6 +1,8 @@
 // Parameters and states of a schedule: syntax and constraints that chunk and sched have in common.
 #pragma once
 
+#include "bagua/dialect/Scalars.h"
+
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/OpImplementation.h"
 #include "mlir/IR/SymbolTable.h"
@@ -32,6 +34,8 @@ mlir::LogicalResult verifyDeclaredParameter(DeclareParameterOp op) {
   auto index = llvm::dyn_cast<mlir::IntegerAttr>(op.getDefaultValue());
   if (index && index.getInt() < 0) // declare_parameter_C2
     return op.emitOpError("expects an index of at least 0 by default, got ") << index.getInt();
+  if (index && index.getInt() > kIndexParameterMax) // declare_parameter_C2
+    return op.emitOpError("expects an index of at most 2^53 by default, got ") << index.getInt();
   return mlir::success();
 }
 

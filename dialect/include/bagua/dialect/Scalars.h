@@ -26,6 +26,15 @@ inline bool isScalarType(mlir::Type type) {
          type.isInteger(64) || type.isInteger(32);
 }
 
+/// P1: the largest index parameter: beyond, an f64 skips integers.
+inline constexpr int64_t kIndexParameterMax = int64_t{1} << 53;
+
+inline bool isDivision(mlir::Operation *op) {
+  using namespace mlir;
+  return isa<arith::FloorDivSIOp, arith::CeilDivSIOp, arith::RemSIOp, arith::DivUIOp,
+             arith::CeilDivUIOp, arith::RemUIOp>(op);
+}
+
 /// P1: what an index parameter, of which `value` is one use, is at least: 1 if something is divided
 /// by it, else 0. A comparison with a constant may guard the division: then 0 too.
 inline int64_t leastOfParameter(mlir::Value value) {
@@ -33,8 +42,7 @@ inline int64_t leastOfParameter(mlir::Value value) {
   int64_t least = 0;
   for (OpOperand &use : value.getUses()) {
     Operation *op = use.getOwner();
-    if (isa<arith::FloorDivSIOp, arith::CeilDivSIOp, arith::RemSIOp, arith::DivUIOp,
-            arith::CeilDivUIOp, arith::RemUIOp>(op))
+    if (isDivision(op))
       least = std::max<int64_t>(least, use.getOperandNumber());
     else if (isa<arith::CmpIOp>(op) &&
              op->getOperand(1 - use.getOperandNumber()).getDefiningOp<arith::ConstantOp>())
