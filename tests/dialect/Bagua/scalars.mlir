@@ -24,9 +24,13 @@ bagua.algorithm @scalars(%k: index = 3, %lr: f64 = 0.5) {
     %roof = arith.ceildivui %n, %two : index
     %mod = arith.remui %n, %two : index
     %least = arith.minui %divided, %roof : index
+    %turn = arith.remui %step, %k : index
+    %round = arith.divui %sum, %k : index
+    %later = arith.minui %turn, %round : index
     %most = arith.maxui %least, %mod : index
+    %more = arith.maxui %most, %later : index
     %low = arith.minsi %floor, %ceil : index
-    %high = arith.maxsi %low, %most : index
+    %high = arith.maxsi %low, %more : index
     %even = arith.cmpi eq, %rest, %one : index
     %odd = arith.xori %even, %true : i1
     %many = arith.cmpi ugt, %n, %one : index

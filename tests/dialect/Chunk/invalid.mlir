@@ -64,6 +64,22 @@ chunk.schedule @s grain 1 accepts [f32] {
 
 // -----
 
+// declare_parameter_c2
+chunk.schedule @s grain 1 accepts [f32] {
+  // expected-error@+1 {{expects an index of at least 0 by default, got -1}}
+  chunk.declare_parameter @x = -1 : index
+}
+
+// -----
+
+// declare_parameter_c2
+chunk.schedule @s grain 1 accepts [f32] {
+  // expected-error@+1 {{expects an index of at most 2^53 by default, got 9007199254740993}}
+  chunk.declare_parameter @x = 9007199254740993 : index
+}
+
+// -----
+
 // program_c1_none
 chunk.schedule @s grain 1 accepts [f32] {
   // expected-error@+1 {{expects exactly one chunk.cost, got 0}}
