@@ -23,12 +23,12 @@ public:
     int64_t value = 0;
     if (failed(expression_.parse(value)))
       return failure();
-    if (!mayEnd(StringRef(parser_.getCurrentLocation().getPointer())))
+    if (!mayEnd(textAt(parser_.getCurrentLocation())))
       return expression_.unexpected("the end of the map, `: T`");
     Type type = bucketType(context());
     if (succeeded(parser_.parseOptionalColon()) && failed(parser_.parseType(type)))
       return failure();
-    StringRef rest(parser_.getCurrentLocation().getPointer());
+    StringRef rest = textAt(parser_.getCurrentLocation());
     if (!rest.empty() && StringRef("+-*/<>=").contains(rest.front()))
       return parser_.emitError(parser_.getCurrentLocation())
              << "expects nothing after `: T`, which is the type of the whole expression";

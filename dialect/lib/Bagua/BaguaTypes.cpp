@@ -3,6 +3,8 @@
 
 #include "bagua/dialect/Bagua/BaguaDialect.h"
 
+#include "Expressions.h"
+
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/DialectImplementation.h"
 #include "llvm/ADT/SmallSet.h"
@@ -85,8 +87,7 @@ void unknownAttribute(DialectAsmParser &parser, SMLoc loc, StringRef name) {
 
 Attribute BaguaDialect::parseAttribute(DialectAsmParser &parser, Type type) const {
   SMLoc loc = parser.getCurrentLocation();
-  StringRef name =
-      StringRef(loc.getPointer()).take_while([](char c) { return llvm::isAlnum(c) || c == '_'; });
+  StringRef name = textAt(loc).take_while([](char c) { return llvm::isAlnum(c) || c == '_'; });
   Attribute attribute;
   std::vector<Diagnostic> problems; // Of this thread, until it is known who tells them best.
   OptionalParseResult known;

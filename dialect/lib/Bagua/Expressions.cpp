@@ -104,7 +104,7 @@ constexpr Foreign kForeign[] = {
 class SlipFinder {
 public:
   explicit SlipFinder(OpAsmParser &parser)
-      : parser_(parser), rest_(parser.getCurrentLocation().getPointer()) {}
+      : parser_(parser), rest_(textAt(parser.getCurrentLocation())) {}
 
   ParseResult find() {
     while (!rest_.empty()) {
@@ -208,7 +208,7 @@ private:
 ParseResult ExpressionParser::parse(int64_t &value) {
   if (failed(SlipFinder(parser_).find()) || failed(parseBinary(kOr, value)))
     return failure();
-  StringRef rest(parser_.getCurrentLocation().getPointer());
+  StringRef rest = textAt(parser_.getCurrentLocation());
   if (rest.starts_with("<") || rest.starts_with(">") || rest.starts_with("=="))
     return parser_.emitError(parser_.getCurrentLocation())
            << "expects one comparison, they do not chain: write a < b and b < c";
@@ -368,7 +368,7 @@ ParseResult ExpressionParser::parsePrimary(int64_t &value) {
   if (isOperand.has_value()) {
     if (failed(*isOperand))
       return failure();
-    StringRef after(operand.name.end());
+    StringRef after = textAt(SMLoc::getFromPointer(operand.name.end()));
     if (operand.name.ends_with("-") && (after.starts_with("%") || after.starts_with("(")))
       return emitOneName(parser_, operand);
     auto *known = llvm::find_if(operands_, [&](const auto &other) {
@@ -529,7 +529,7 @@ ParseResult bagua::ir::parseMapNumber(OpAsmParser &parser, double &value) {
   bool negative = succeeded(parser.parseOptionalMinus());
   SMLoc loc = parser.getCurrentLocation();
   // MLIR would read it as the bits of a float, or as an integer, depending on who asks.
-  if (StringRef(loc.getPointer()).starts_with("0x"))
+  if (textAt(loc).starts_with("0x"))
     return parser.emitError(loc) << "expects a decimal number";
   int64_t integer = 0;
   OptionalParseResult isInteger = parser.parseOptionalInteger(integer);

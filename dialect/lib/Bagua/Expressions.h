@@ -7,6 +7,7 @@
 #include "mlir/IR/OpImplementation.h"
 
 #include <array>
+#include <cstring>
 
 namespace bagua::ir {
 
@@ -45,6 +46,12 @@ private:
   mlir::ParseResult parsePrimary(int64_t &value);
   mlir::ParseResult parseCall(llvm::StringRef name, MapCode code, int64_t &value);
 };
+
+/// The source from `loc` on, at most 64 KiB of it: measuring it to its end for each look ahead
+/// would take quadratic time.
+inline llvm::StringRef textAt(llvm::SMLoc loc) {
+  return llvm::StringRef(loc.getPointer(), strnlen(loc.getPointer(), size_t{1} << 16));
+}
 
 /// Its name may be meant as an expression: MLIR takes `-` and `.` for characters of names.
 bool isOneName(const mlir::OpAsmParser::UnresolvedOperand &operand);
