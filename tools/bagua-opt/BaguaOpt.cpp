@@ -113,15 +113,22 @@ LogicalResult write(ModuleOp module, raw_ostream &os) {
   return success();
 }
 
-LogicalResult run(StringRef input, StringRef output, DialectRegistry &registry) {
+/// The source, or null after a message.
+std::unique_ptr<llvm::MemoryBuffer> readParsable(StringRef input) {
   std::string error;
   std::unique_ptr<llvm::MemoryBuffer> buffer = readSource(input, error);
-  if (!buffer) {
+  if (!buffer)
     llvm::errs() << error << "\n";
+  else if (!mayParse(*buffer))
+    buffer.reset();
+  return buffer;
+}
+
+LogicalResult run(StringRef input, StringRef output, DialectRegistry &registry) {
+  std::unique_ptr<llvm::MemoryBuffer> buffer = readParsable(input);
+  if (!buffer)
     return failure();
-  }
-  if (!mayParse(*buffer))
-    return failure();
+  std::string error;
   // One small module: threads would only delay the start and shuffle diagnostics.
   MLIRContext context(registry, MLIRContext::Threading::DISABLED);
   context.printOpOnDiagnostic(false); // The source line is enough.
@@ -180,14 +187,10 @@ LogicalResult run(StringRef input, StringRef output, DialectRegistry &registry) 
 
 /// mlir-opt with our dialects and passes.
 LogicalResult runPasses(StringRef input, StringRef output, DialectRegistry &registry) {
+  std::unique_ptr<llvm::MemoryBuffer> buffer = readParsable(input);
+  if (!buffer)
+    return failure();
   std::string error;
-  std::unique_ptr<llvm::MemoryBuffer> buffer = readSource(input, error);
-  if (!buffer) {
-    llvm::errs() << error << "\n";
-    return failure();
-  }
-  if (!mayParse(*buffer))
-    return failure();
   std::unique_ptr<llvm::ToolOutputFile> file = openOutputFile(output, &error);
   if (!file) {
     llvm::errs() << error << "\n";
